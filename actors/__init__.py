@@ -1,0 +1,1 @@
+"""Agent shards: the single writers of their agents' interactions."""

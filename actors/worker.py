@@ -1,0 +1,153 @@
+"""The consumer of one partition's ingest stream."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from actors.preparation import Preparation
+from configs.settings import IngestSettings
+from memory.errors import Fenced, Unavailable
+from memory.records import Interaction, Settlement
+from stores.postgres.ledger import LedgerStore
+from stores.postgres.writes import Ownership, WriteStore, Written
+from stores.valkey.ingest import Delivery, PartitionReader
+
+logger = logging.getLogger(__name__)
+MAX_BACKOFF_S = 30.0
+
+
+class PartitionWorker:
+    """Moves one partition's entries from Valkey to PostgreSQL, in order, in micro-batches.
+
+    New entries are handled in batches. Entries that were delivered before (this shard crashed, lost the partition,
+    or a batch failed) are handled one by one, so that one poisoned entry cannot take others with it. The server
+    counts deliveries before they are processed; an entry above the limit goes to the dead letters.
+    """
+
+    def __init__(
+        self,
+        owner: Ownership,
+        reader: PartitionReader,
+        preparation: Preparation,
+        store: WriteStore,
+        ledger: LedgerStore,
+        settings: IngestSettings,
+    ) -> None:
+        self._owner = owner
+        self._reader = reader
+        self._preparation = preparation
+        self._store = store
+        self._ledger = ledger
+        self._settings = settings
+        self._backoff_s = settings.retry_backoff_s
+        self._reasons: dict[str, str] = {}  # entry id -> why its last attempt failed
+
+    @property
+    def owner(self) -> Ownership:
+        return self._owner
+
+    async def run(self) -> None:
+        """Consume until cancelled, or until another shard owns the partition."""
+        recovering = True
+        started = False
+        while True:
+            try:
+                if not started:
+                    await self._reader.ensure_group()
+                    await self._reader.take_over()
+                    started = True
+                recovering = await (self._recover() if recovering else self._consume())
+                self._backoff_s = self._settings.retry_backoff_s
+            except Fenced:
+                logger.info("partition %d belongs to another shard now", self._owner.partition)
+                return
+            except Unavailable as exc:
+                logger.warning("partition %d waits: %s", self._owner.partition, exc)
+                recovering = True
+                await self._back_off()
+            except Exception:
+                logger.exception("partition %d: a batch failed, its entries are retried one by one", self._owner.partition)
+                recovering = True
+                await self._back_off()
+
+    async def _back_off(self) -> None:
+        await asyncio.sleep(self._backoff_s)
+        self._backoff_s = min(MAX_BACKOFF_S, 2 * self._backoff_s)
+
+    async def _consume(self) -> bool:
+        """Handle the next new entries; returns whether entries wait to be recovered."""
+        deliveries = await self._reader.read(self._settings.batch_size, self._settings.block_ms)
+        if deliveries:
+            await self._handle(deliveries)
+        return False
+
+    async def _recover(self) -> bool:
+        """Handle entries that were delivered before; returns whether some are left."""
+        await self._store.ping()  # an outage of PostgreSQL must not use up attempts
+        deliveries = await self._reader.reclaim(self._settings.batch_size, 0)
+        failed = 0
+        for delivery in deliveries:
+            failed += not await self._handle_alone(delivery)
+        if failed:
+            await self._back_off()
+        return bool(deliveries)
+
+    async def _handle_alone(self, delivery: Delivery) -> bool:
+        if delivery.error is None and delivery.attempts <= self._settings.max_attempts:
+            try:
+                await self._handle([delivery])
+            except (Fenced, Unavailable):
+                raise
+            except Exception as exc:
+                logger.exception("entry %s failed at attempt %d", delivery.entry_id, delivery.attempts)
+                self._reasons[delivery.entry_id] = f"{type(exc).__name__}: {exc}"
+                return False
+            self._reasons.pop(delivery.entry_id, None)
+        else:
+            await self._bury(delivery)
+        return True
+
+    async def _bury(self, delivery: Delivery) -> None:
+        """An entry that cannot be read, or failed too often, becomes a dead letter."""
+        known = self._reasons.pop(delivery.entry_id, "the shard stopped while it was processed")
+        reason = delivery.error or known
+        settlement = await self._ledger.bury(
+            self._owner.partition, delivery.interaction, payload=delivery.raw, error=reason, attempts=delivery.attempts
+        )
+        await self._reader.settle([delivery], revisions={}, settlements=[settlement] if settlement else [])
+
+    async def _handle(self, deliveries: Sequence[Delivery]) -> None:
+        unreadable = [delivery for delivery in deliveries if delivery.error is not None]
+        for delivery in unreadable:
+            await self._bury(delivery)
+        await self._handle_writes([d for d in deliveries if d.kind == "write" and d.interaction is not None])
+        for delivery in deliveries:
+            if delivery.kind == "extract" and delivery.error is None:
+                await self._handle_extraction(delivery)
+
+    async def _handle_writes(self, deliveries: Sequence[Delivery]) -> None:
+        pairs = [(d.interaction, d.attempts) for d in deliveries if d.interaction is not None]
+        if not pairs:
+            return
+        interactions, attempts = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        prepared = await self._preparation.prepare(interactions, attempts)
+        written = await self._store.persist(self._owner, prepared)
+        await self._finish(deliveries, written)
+
+    async def _handle_extraction(self, delivery: Delivery) -> None:
+        request = delivery.extraction
+        if request is None:
+            return
+        interaction = await self._store.pending_episode(request.tenant_id, request.agent_id, request.memory_id)
+        written = Written() if interaction is None else await self._extract(interaction, delivery.attempts)
+        await self._finish([delivery], written)
+
+    async def _extract(self, interaction: Interaction, attempts: int) -> Written:
+        (prepared,) = await self._preparation.prepare([interaction], [attempts])
+        return await self._store.extract(self._owner, prepared)
+
+    async def _finish(self, deliveries: Sequence[Delivery], written: Written) -> None:
+        settlements: list[Settlement] = list(written.settlements.values())
+        await self._reader.settle(deliveries, revisions=written.revisions, settlements=settlements)

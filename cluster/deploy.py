@@ -1,0 +1,72 @@
+"""Creates the shards and deploys the API on the Ray cluster that ``RAY_ADDRESS`` names, then ends.
+
+Running it again with another number of shards or replicas changes the running system.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+import httpx
+import ray
+from ray import serve as ray_serve
+
+from actors.shard import NAMESPACE, ensure_shard, shard_name
+from configs.settings import Settings
+from memory.errors import Misconfigured, Unavailable
+from memory.routing import assignments
+from serve.deployment import NAME, build_application
+from stores.postgres.database import Database
+from stores.postgres.shards import ShardStore
+
+READY_TIMEOUT_S = 120.0
+
+
+def deploy(settings: Settings) -> None:
+    """Bring shards and API to what ``settings`` say. Raises ``Unavailable`` when the API does not get ready."""
+    ray.init(address=settings.ray_address or "auto", namespace=NAMESPACE, log_to_driver=False)
+    names = [shard_name(index) for index in range(settings.shards)]
+    shards = [ensure_shard(name, settings) for name in names]
+    asyncio.run(_assign(settings, names))
+    ray_serve.start(http_options={"host": settings.serve.host, "port": settings.serve.port})
+    ray_serve.run(build_application(settings), name=NAME, route_prefix="/")
+    ray.get([shard.owned.remote() for shard in shards], timeout=READY_TIMEOUT_S)
+    _retire(names)
+    _await_ready(settings)
+
+
+async def _assign(settings: Settings, names: Sequence[str]) -> None:
+    if settings.postgres_dsn is None:
+        raise Misconfigured("deploying needs MNEMORAY_POSTGRES_DSN")
+    database = Database(settings.postgres_dsn, pool_size=1)
+    await database.open()
+    try:
+        await ShardStore(database).assign(assignments(names, partitions=settings.partitions))
+    finally:
+        await database.close()
+
+
+def _retire(names: Sequence[str]) -> None:
+    """End shards above the configured number; their partitions are assigned to others already."""
+    for actor in ray.util.list_named_actors(all_namespaces=True):
+        if actor["namespace"] == NAMESPACE and actor["name"].startswith("shard-") and actor["name"] not in names:
+            ray.kill(ray.get_actor(actor["name"], namespace=NAMESPACE))
+
+
+def _await_ready(settings: Settings) -> None:
+    url = f"http://127.0.0.1:{settings.serve.port}/health/ready"
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while time.monotonic() < deadline:
+        try:
+            if httpx.get(url, timeout=5.0).status_code == httpx.codes.OK:
+                return
+        except httpx.TransportError:
+            pass  # not listening yet
+        time.sleep(0.1)
+    raise Unavailable(f"the API at {url} did not get ready in {READY_TIMEOUT_S:.0f} s; see Ray's logs")
+
+
+if __name__ == "__main__":
+    deploy(Settings())

@@ -1,0 +1,1 @@
+"""Settings, profiles, dashboards and alerts."""

@@ -1,0 +1,37 @@
+"""How a memory is put into words for a model: what is embedded, and what a context shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from memory.records import Interaction, Memory, Tier
+
+
+def episode_text(content: str, *, speaker: str | None, occurred_at: datetime) -> str:
+    """``[8 May 2023] Caroline: text``: who and when are part of what is searched for."""
+    date = f"{occurred_at.day} {occurred_at:%B %Y}"
+    return f"[{date}] {speaker}: {content}" if speaker else f"[{date}] {content}"
+
+
+def interaction_text(interaction: Interaction) -> str:
+    return episode_text(interaction.content, speaker=interaction.speaker, occurred_at=interaction.occurred_at)
+
+
+def skill_text(skill_name: str, trigger_pattern: str) -> str:
+    return f"{skill_name.replace('_', ' ')}: {trigger_pattern}"
+
+
+def context_text(memory: Memory) -> str:
+    """One memory as a line of a context."""
+    if memory.tier is Tier.EPISODIC:
+        return episode_text(memory.content, speaker=memory.speaker, occurred_at=memory.created_at)
+    if memory.tier is Tier.PROCEDURAL:
+        return f"{memory.content}{_steps(memory.details)}"
+    return memory.content
+
+
+def _steps(details: Mapping[str, Any]) -> str:
+    steps = details.get("policy", {}).get("steps") or details.get("tool_sequence")
+    return "" if not steps else " | steps: " + "; ".join(str(step) for step in steps)

@@ -1,0 +1,75 @@
+"""What routes ask for: the services, the caller's tenant, and validated path and query values."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Annotated, TypeVar, cast
+from uuid import UUID
+
+from fastapi import Depends, Path, Query, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import BeforeValidator
+
+from memory.errors import MnemorayError
+from memory.records import AgentId, MemoryId, Partition, TenantId, UserId
+from serve.middleware import decode_segment
+from serve.problems import Unauthorized
+from serve.schemas import Identifier, SkillName
+from serve.services import Services
+
+T = TypeVar("T")
+_bearer = HTTPBearer(auto_error=False, description="the API key")
+
+
+def services_of(request: Request) -> Services:
+    return cast(Services, request.app.state.services)
+
+
+def tenant_of(
+    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+) -> TenantId:
+    """The tenant of the request's key; keys are compared by digest, in constant time."""
+    if credentials is None:
+        raise Unauthorized("send the API key as 'Authorization: Bearer <key>'")
+    given = hashlib.sha256(credentials.credentials.encode("utf-8", "replace")).digest()
+    for key, tenant in services_of(request).settings.api_keys.items():
+        if hmac.compare_digest(hashlib.sha256(key.encode()).digest(), given):
+            return TenantId(tenant)
+    raise Unauthorized("this API key is not known here")
+
+
+Open = Annotated[Services, Depends(services_of)]
+Tenant = Annotated[TenantId, Depends(tenant_of)]
+AgentPath = Annotated[Identifier, BeforeValidator(decode_segment), Path(description="the agent")]
+SessionPath = Annotated[Identifier, BeforeValidator(decode_segment), Path(description="the session")]
+SkillPath = Annotated[SkillName, BeforeValidator(decode_segment), Path(description="the skill's name")]
+MemoryPath = Annotated[UUID, Path(description="the memory's id")]
+UserQuery = Annotated[Identifier, Query(description="the user whom the agent serves")]
+OptionalUser = Annotated[Identifier | None, Query(description="only this user's")]
+
+
+class AgentScope:
+    """One agent of the caller's tenant."""
+
+    def __init__(self, agent_id: AgentPath, tenant_id: Tenant, services: Open) -> None:
+        self.tenant_id = tenant_id
+        self.agent_id = AgentId(agent_id)
+        self.partition: Partition = services.acceptance.partition(tenant_id, self.agent_id)
+
+
+Agent = Annotated[AgentScope, Depends()]
+
+
+def user(user_id: str) -> UserId:
+    return UserId(user_id)
+
+
+def memory_id(value: UUID) -> MemoryId:
+    return MemoryId(value)
+
+
+def raise_if_error(value: T | MnemorayError) -> T:
+    if isinstance(value, MnemorayError):
+        raise value
+    return value

@@ -1,0 +1,189 @@
+"""Memories: remember, read, change, forget."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+
+from memory.errors import MnemorayError, NotFound
+from memory.phrasing import episode_text
+from memory.records import Memory, SessionId, Tier, UserId, WriteState
+from memory.redaction import redact_secrets, redact_value
+from serve.dependencies import Agent, AgentScope, MemoryPath, Open, OptionalUser, UserQuery, memory_id, raise_if_error
+from serve.problems import of_error
+from serve.schemas import (
+    Accepted,
+    BatchAccepted,
+    BatchItem,
+    BatchWrite,
+    Deleted,
+    HistoryEvent,
+    Identifier,
+    MemoryOut,
+    MemoryPage,
+    MemoryPatch,
+    MemoryWrite,
+    Timestamp,
+)
+from serve.services import Services
+from stores.postgres.memories import Deletion, Patch
+from stores.valkey.keys import SessionKey
+
+router = APIRouter(prefix="/v1/agents/{agent_id}/memories", tags=["memories"])
+
+
+def memory_out(memory: Memory) -> MemoryOut:
+    return MemoryOut.model_validate(memory, from_attributes=True)
+
+
+@router.post("", status_code=202, responses={200: {"model": Accepted}, 201: {"model": Accepted}})
+async def remember(body: MemoryWrite, agent: Agent, services: Open, response: Response) -> Accepted:
+    """Accept one interaction. 202: accepted and durable in the ingest stream; 201: committed; 200: seen before."""
+    (result,) = await services.acceptance.accept(agent.tenant_id, agent.agent_id, [body], body)
+    accepted = raise_if_error(result)
+    response.status_code = _status(accepted)
+    return accepted
+
+
+def _status(accepted: Accepted) -> int:
+    if accepted.duplicate:
+        return 200
+    return 202 if accepted.state is WriteState.PENDING else 201
+
+
+@router.post("/batch", status_code=202)
+async def remember_batch(body: BatchWrite, agent: Agent, services: Open) -> BatchAccepted:
+    """Accept up to 500 interactions; each is accepted or refused by itself, in order."""
+    results = await services.acceptance.accept(agent.tenant_id, agent.agent_id, body.items, body)
+    return BatchAccepted(items=[_item(result) for result in results])
+
+
+def _item(result: Accepted | MnemorayError) -> BatchItem:
+    if isinstance(result, MnemorayError):
+        return BatchItem(problem=of_error(result))
+    return BatchItem(accepted=result)
+
+
+@router.get("")
+async def list_memories(
+    agent: Agent,
+    services: Open,
+    user_id: OptionalUser = None,
+    session_id: Annotated[Identifier | None, Query()] = None,
+    tier: Annotated[Tier | None, Query()] = None,
+    since: Annotated[Timestamp | None, Query()] = None,
+    until: Annotated[Timestamp | None, Query()] = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    cursor: Annotated[str | None, Query(max_length=512)] = None,
+) -> MemoryPage:
+    """Stored memories, newest first; pass ``next_cursor`` back for the next page."""
+    items, next_cursor = await services.memories.list_page(
+        agent.tenant_id,
+        agent.agent_id,
+        tier=tier,
+        user_id=None if user_id is None else UserId(user_id),
+        session_id=None if session_id is None else SessionId(session_id),
+        since=since,
+        until=until,
+        limit=limit,
+        cursor=cursor,
+    )
+    return MemoryPage(items=[memory_out(item) for item in items], next_cursor=next_cursor)
+
+
+@router.delete("")
+async def delete_all(user_id: UserQuery, agent: Agent, services: Open) -> Deleted:
+    """Delete everything that this agent stored of one user."""
+    deletion = await services.memories.delete_user(
+        agent.tenant_id, agent.agent_id, UserId(user_id), partition=agent.partition
+    )
+    await _forget(agent, services, deletion)
+    return Deleted(deleted=len(deletion.deleted_ids))
+
+
+@router.get("/{memory_id_}")
+async def get_memory(memory_id_: MemoryPath, agent: Agent, services: Open) -> MemoryOut:
+    return memory_out(await services.memories.get(agent.tenant_id, agent.agent_id, memory_id(memory_id_)))
+
+
+@router.patch("/{memory_id_}")
+async def update_memory(memory_id_: MemoryPath, body: MemoryPatch, agent: Agent, services: Open) -> MemoryOut:
+    """Change a memory. New content is embedded again, and what was derived from the old content goes."""
+    target = memory_id(memory_id_)
+    current = await services.memories.get(agent.tenant_id, agent.agent_id, target)
+    patch = await _patch(body, current, services)
+    updated = await services.memories.update(agent.tenant_id, agent.agent_id, target, patch, partition=agent.partition)
+    if patch.content is not None and current.tier is Tier.EPISODIC:
+        await services.working.replace_message(_session(agent, current), target, patch.content)
+    if updated.rederive:
+        await services.streams.enqueue_extraction(
+            tenant_id=agent.tenant_id, agent_id=agent.agent_id, memory_id=target, partition=agent.partition
+        )
+    await _publish(agent, services, updated.revision)
+    return memory_out(updated.memory)
+
+
+async def _patch(body: MemoryPatch, current: Memory, services: Services) -> Patch:
+    content = None if body.content is None else redact_secrets(body.content).text
+    vector = None
+    if content is not None:
+        text = content
+        if current.tier is Tier.EPISODIC:
+            text = episode_text(content, speaker=current.speaker, occurred_at=current.created_at)
+        vector = (await services.embedder.embed_documents([text]))[0]
+    return Patch(
+        content=content,
+        importance=body.importance,
+        outcome=body.outcome,
+        retention_tier=body.retention_tier,
+        metadata=None if body.metadata is None else redact_value(body.metadata),
+        vector=vector,
+        model=services.embedder.model,
+    )
+
+
+@router.delete("/{memory_id_}")
+async def delete_memory(memory_id_: MemoryPath, agent: Agent, services: Open) -> Deleted:
+    """Forget one memory, what was derived from it alone, and its traces in sessions and queues."""
+    target = memory_id(memory_id_)
+    try:
+        deletion = await services.memories.delete(
+            agent.tenant_id, agent.agent_id, target, partition=agent.partition
+        )
+    except NotFound:
+        if await services.streams.pending(target, partition=agent.partition) != agent.tenant_id:
+            raise
+        deletion = await services.memories.delete_pending(
+            agent.tenant_id, agent.agent_id, target, partition=agent.partition
+        )
+    await _forget(agent, services, deletion)
+    return Deleted(deleted=len(deletion.deleted_ids))
+
+
+async def _forget(agent: AgentScope, services: Services, deletion: Deletion) -> None:
+    await services.working.forget(
+        tenant_id=agent.tenant_id, agent_id=agent.agent_id, partition=agent.partition, ids=deletion.deleted_ids
+    )
+    await _publish(agent, services, deletion.revision)
+
+
+async def _publish(agent: AgentScope, services: Services, revision: int) -> None:
+    await services.working.publish_revision(agent.tenant_id, agent.agent_id, agent.partition, revision)
+
+
+def _session(agent: AgentScope, memory: Memory) -> SessionKey:
+    return SessionKey(
+        tenant_id=agent.tenant_id,
+        agent_id=agent.agent_id,
+        user_id=memory.user_id or UserId(""),
+        session_id=memory.session_id or SessionId(""),
+        partition=agent.partition,
+    )
+
+
+@router.get("/{memory_id_}/history")
+async def history(memory_id_: MemoryPath, agent: Agent, services: Open) -> list[HistoryEvent]:
+    """How a memory changed, oldest first; gone with the memory."""
+    events = await services.memories.history(agent.tenant_id, agent.agent_id, memory_id(memory_id_))
+    return [HistoryEvent.model_validate(event, from_attributes=True) for event in events]

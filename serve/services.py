@@ -1,0 +1,106 @@
+"""What one API replica holds open."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from configs.settings import Settings
+from memory.errors import Misconfigured
+from memory.extractive import ExtractiveSummarizer
+from memory.ports import Embedder, Summarizer, TokenCounter
+from serve.acceptance import Acceptance
+from serve.access import AccessBuffer
+from serve.metrics import Metrics
+from serve.recall import Recall
+from stores.models.minilm import MiniLM
+from stores.models.tokens import BpeCounter
+from stores.postgres.access import AccessStore
+from stores.postgres.agents import AgentStore
+from stores.postgres.database import Database
+from stores.postgres.ledger import LedgerStore
+from stores.postgres.memories import MemoryStore
+from stores.postgres.recall import RecallStore
+from stores.postgres.skills import SkillStore
+from stores.valkey.connection import open_valkey
+from stores.valkey.ingest import IngestStreams, Listener
+from stores.valkey.working import WorkingMemoryStore
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services:
+    """Stores, models and background tasks, all open."""
+
+    settings: Settings
+    metrics: Metrics
+    database: Database
+    streams: IngestStreams
+    working: WorkingMemoryStore
+    acceptance: Acceptance
+    memories: MemoryStore
+    skills: SkillStore
+    agents: AgentStore
+    ledger: LedgerStore
+    access: AccessBuffer
+    recall: Recall
+    embedder: Embedder
+    tokens: TokenCounter
+    summarizer: Summarizer
+
+
+def load_embedder(settings: Settings, *, query_cache_size: int = 0) -> MiniLM:
+    """The configured embedding model. Raises ``Misconfigured`` for one that is not served here."""
+    embedder = MiniLM(threads=settings.embedding.threads, query_cache_size=query_cache_size)
+    wanted = (settings.embedding.model, settings.embedding.dimension)
+    if wanted != (embedder.model, embedder.dimension):
+        raise Misconfigured(f"embedding {wanted} is not available; this release embeds with {embedder.model}, 384")
+    return embedder
+
+
+async def open_services(settings: Settings, stack: AsyncExitStack) -> Services:
+    """Open everything; ``stack`` closes it in reverse order. Raises ``Unavailable`` or ``Misconfigured``."""
+    if settings.postgres_dsn is None or settings.redis_url is None:
+        raise Misconfigured("set MNEMORAY_POSTGRES_DSN and MNEMORAY_REDIS_URL; 'mnemoray up' does it for its own servers")
+    database = Database(settings.postgres_dsn, pool_size=settings.postgres_pool_size)
+    await database.open()
+    stack.push_async_callback(database.close)
+    valkey = await open_valkey(settings.redis_url, cluster=settings.redis_cluster)
+    stack.push_async_callback(valkey.aclose)
+    listener = Listener(valkey, channel=f"mnemoray:replies:{uuid.uuid4().hex}")
+    await listener.open()
+    stack.push_async_callback(listener.close)
+    access = AccessBuffer(AccessStore(database), flush_s=settings.recall.access_flush_s)
+    access.open()
+    stack.push_async_callback(access.close)
+    return _wire(settings, database, valkey, listener, access)
+
+
+def _wire(settings: Settings, database: Database, valkey, listener: Listener, access: AccessBuffer) -> Services:
+    metrics, tokens, ledger = Metrics(), BpeCounter(), LedgerStore(database)
+    embedder = load_embedder(settings, query_cache_size=settings.recall.query_cache_size)
+    streams = IngestStreams(valkey, ingest=settings.ingest, working=settings.working)
+    working = WorkingMemoryStore(valkey, settings.working)
+    return Services(
+        settings=settings,
+        metrics=metrics,
+        database=database,
+        streams=streams,
+        working=working,
+        acceptance=Acceptance(
+            streams,
+            listener,
+            ledger,
+            partitions=settings.partitions,
+            wait_timeout_s=settings.ingest.wait_timeout_s,
+        ),
+        memories=MemoryStore(database),
+        skills=SkillStore(database),
+        agents=AgentStore(database),
+        ledger=ledger,
+        access=access,
+        recall=Recall(RecallStore(database, settings.recall), working, embedder, access, metrics, settings.recall),
+        embedder=embedder,
+        tokens=tokens,
+        summarizer=ExtractiveSummarizer(tokens),
+    )

@@ -1,0 +1,1 @@
+"""Models that ship inside packages, behind the ports of ``memory.ports``."""

@@ -1,0 +1,76 @@
+"""The connection pool, transactions of one tenant, and the translation of driver errors."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import psycopg
+from pgvector.psycopg import register_vector_async
+from psycopg import AsyncConnection
+from psycopg.rows import DictRow, dict_row
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from memory.errors import Unavailable
+from memory.records import TenantId
+
+Connection = AsyncConnection[DictRow]
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn lost connections and time-outs into ``Unavailable``; everything else passes."""
+    try:
+        yield
+    except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout) as exc:
+        raise Unavailable(f"PostgreSQL does not answer: {exc}") from exc
+
+
+async def _configure(connection: Connection) -> None:
+    await register_vector_async(connection)
+    await connection.set_autocommit(True)
+
+
+class Database:
+    """A pool of connections to one database. Build it, then ``open()``."""
+
+    def __init__(self, dsn: str, *, pool_size: int, timeout_s: float = 5.0) -> None:
+        self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+            dsn,
+            connection_class=AsyncConnection[DictRow],
+            kwargs={"row_factory": dict_row, "application_name": "mnemoray"},
+            min_size=1,
+            max_size=pool_size,
+            timeout=timeout_s,
+            reconnect_timeout=30.0,
+            configure=_configure,
+            check=AsyncConnectionPool.check_connection,
+            open=False,
+        )
+
+    async def open(self) -> None:
+        """Connect; raises ``Unavailable`` when the server does not answer in time."""
+        with translated():
+            await self._pool.open(wait=True, timeout=30.0)
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """A connection in autocommit mode that sees no tenant's rows."""
+        with translated():
+            async with self._pool.connection() as connection:
+                yield connection
+
+    @asynccontextmanager
+    async def transaction(self, tenant_id: TenantId) -> AsyncIterator[Connection]:
+        """A transaction that sees and writes the rows of one tenant."""
+        async with self.connection() as connection, connection.transaction():
+            await set_tenant(connection, tenant_id)
+            yield connection
+
+
+async def set_tenant(connection: Connection, tenant_id: TenantId) -> None:
+    """Let the rest of the transaction see the rows of ``tenant_id`` and of nobody else."""
+    await connection.execute("SELECT set_config('mnemoray.tenant', %s, true)", [tenant_id])

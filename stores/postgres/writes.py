@@ -1,0 +1,358 @@
+"""The shard's transaction: everything of a micro-batch, or nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from memory.normalise import content_hash
+from memory.ports import Vectors
+from memory.records import (
+    AgentId,
+    Classification,
+    FactDraft,
+    FactScope,
+    Interaction,
+    MemoryId,
+    Outcome,
+    Partition,
+    RetentionTier,
+    Settlement,
+    SkillDraft,
+    TenantId,
+    WriteState,
+    expires_at,
+    namespace_of,
+)
+from stores.postgres import queries
+from stores.postgres.agents import lock_agents
+from stores.postgres.database import Connection, Database, set_tenant
+from stores.postgres.ledger import LedgerEntry, find_idempotent, settle
+from stores.postgres.shards import fence
+from stores.postgres.skills import upsert_skill
+
+_SQL = queries.load("writes")
+POOLS = 4  # placements 0..3 of the first migration
+MONTHS_AHEAD = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """One interaction with everything a model had to say about it."""
+
+    interaction: Interaction
+    classification: Classification
+    vector: Vectors
+    fact_vectors: Vectors  # one row per fact of the classification
+    skill_vectors: Vectors  # one row per skill of the classification
+    attempts: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ownership:
+    """What a shard must still hold when its transaction commits."""
+
+    partition: Partition
+    shard: str
+    epoch: int
+
+
+@dataclass(kw_only=True)
+class Written:
+    """The end of every item of a batch, and the revision each agent reached."""
+
+    settlements: dict[MemoryId, Settlement] = field(default_factory=dict)
+    revisions: dict[tuple[TenantId, AgentId], int] = field(default_factory=dict)
+
+
+class WriteStore:
+    """Stores micro-batches of prepared interactions."""
+
+    def __init__(self, database: Database, *, embedding_model: str) -> None:
+        self._database = database
+        self._model = embedding_model
+        self._months: set[tuple[int, int]] = set()
+
+    async def persist(self, owner: Ownership, items: Sequence[Prepared]) -> Written:
+        """Store all items in one transaction, with their ledger rows and revisions.
+
+        Idempotent by id. Raises ``Fenced`` when another shard owns the partition, ``Unavailable`` when the server
+        does not answer; nothing is changed then.
+        """
+        await self._ensure_months(item.interaction.occurred_at for item in items)
+        written = Written()
+        async with self._database.connection() as connection, connection.transaction():
+            await fence(connection, owner.partition, owner.shard, owner.epoch)
+            for tenant_id, group in _by_tenant(items).items():
+                await set_tenant(connection, tenant_id)
+                await _TenantBatch(connection, tenant_id, owner.partition, self._model, written).store(group)
+        return written
+
+    async def extract(self, owner: Ownership, item: Prepared) -> Written:
+        """Store what was extracted from an episode that is stored already."""
+        written = Written()
+        interaction = item.interaction
+        async with self._database.connection() as connection, connection.transaction():
+            await fence(connection, owner.partition, owner.shard, owner.epoch)
+            await set_tenant(connection, interaction.tenant_id)
+            batch = _TenantBatch(connection, interaction.tenant_id, owner.partition, self._model, written)
+            await batch.derive(item)
+        return written
+
+    async def pending_episode(self, tenant_id: TenantId, agent_id: AgentId, memory_id: MemoryId) -> Interaction | None:
+        """The episode as an interaction, if it still waits for extraction."""
+        async with self._database.transaction(tenant_id) as connection:
+            key = {"id": memory_id, "tenant_id": tenant_id, "agent_id": agent_id}
+            row = await (await connection.execute(_SQL["pending_episode"], key)).fetchone()
+        if row is None:
+            return None
+        times = {"accepted_at": row.pop("recorded_at"), "occurred_at": row.pop("created_at")}
+        outcome = row.pop("outcome")
+        return Interaction(**row, **times, outcome=None if outcome is None else Outcome(outcome))
+
+    async def ping(self) -> None:
+        """Raises ``Unavailable`` when the server does not answer."""
+        async with self._database.connection() as connection:
+            await connection.execute("SELECT 1")
+
+    async def ensure_months_ahead(self, now: datetime) -> None:
+        """Create this month's partition and those of the next months."""
+        first = now.replace(day=1)
+        months = [first.month - 1 + ahead for ahead in range(MONTHS_AHEAD + 1)]
+        await self._ensure_months(first.replace(year=first.year + m // 12, month=m % 12 + 1) for m in months)
+
+    async def _ensure_months(self, moments: Any) -> None:
+        wanted = {(m.year, m.month) for m in (moment.astimezone(UTC) for moment in moments)} - self._months
+        for year, month in sorted(wanted):
+            async with self._database.connection() as connection:
+                moment = {"moment": datetime(year, month, 1, tzinfo=UTC)}
+                await connection.execute(_SQL["ensure_partition"], moment)
+            self._months.add((year, month))
+
+
+class _TenantBatch:
+    """The part of a batch that belongs to one tenant, inside the batch's transaction."""
+
+    def __init__(
+        self, connection: Connection, tenant_id: TenantId, partition: Partition, model: str, written: Written
+    ) -> None:
+        self._connection = connection
+        self._tenant_id = tenant_id
+        self._partition = partition
+        self._model = model
+        self._written = written
+
+    async def store(self, items: Sequence[Prepared]) -> None:
+        revisions, retention = await self._lock({item.interaction.agent_id for item in items})
+        fresh = await self._fresh(items)
+        await self._insert_episodes(fresh, revisions, retention)
+        await self._touch_sessions(fresh)
+        derived = {item.interaction.id: await self._derive(item, revisions) for item in fresh}
+        for item in fresh:
+            self._settle(item, WriteState.STORED, memory_ids=(item.interaction.id, *derived[item.interaction.id]))
+        await settle(self._connection, self._tenant_id, [self._entry(item) for item in items])
+
+    async def derive(self, item: Prepared) -> None:
+        """Facts and skills of an episode that is stored already."""
+        interaction = item.interaction
+        revisions, _ = await self._lock({interaction.agent_id})
+        await self._derive(item, revisions)
+        key = {"id": interaction.id, "created_at": interaction.occurred_at, "tenant_id": self._tenant_id}
+        await self._connection.execute(_SQL["extraction_done"], key)
+
+    async def _lock(self, agents: set[AgentId]) -> tuple[Mapping[AgentId, int], Mapping[AgentId, Mapping[str, str]]]:
+        pairs = [(agent_id, self._partition) for agent_id in sorted(agents)]
+        locked = await lock_agents(self._connection, self._tenant_id, pairs)
+        revisions = {agent_id: lock.revision for agent_id, lock in locked.items()}
+        self._written.revisions |= {(self._tenant_id, agent_id): rev for agent_id, rev in revisions.items()}
+        return revisions, {agent_id: lock.retention for agent_id, lock in locked.items()}
+
+    async def _fresh(self, items: Sequence[Prepared]) -> list[Prepared]:
+        """The items to store; the others are settled as duplicate or rejected."""
+        ids = {"ids": [item.interaction.id for item in items], "tenant_id": self._tenant_id}
+        buried = {row["memory_id"] for row in await self._rows("buried", ids)}
+        settled = {row["operation_id"]: row["state"] for row in await self._rows("settled", ids)}
+        originals = await self._originals(items)
+        fresh = []
+        for item in items:
+            memory_id, key = item.interaction.id, idempotency_hash(item.interaction)
+            original = originals.setdefault((item.interaction.agent_id, key), memory_id) if key else memory_id
+            if memory_id in settled:
+                self._settle(item, WriteState(settled[memory_id]), reason="redelivered")
+            elif memory_id in buried:
+                self._settle(item, WriteState.REJECTED, reason="deleted before it was stored")
+            elif original != memory_id:
+                self._settle(item, WriteState.DUPLICATE, reason=f"of {original}", memory_ids=(MemoryId(original),))
+            else:
+                fresh.append(item)
+        return fresh
+
+    async def _originals(self, items: Sequence[Prepared]) -> dict[tuple[AgentId, str | None], UUID]:
+        by_agent: dict[AgentId, list[str]] = defaultdict(list)
+        for item in items:
+            if key := idempotency_hash(item.interaction):
+                by_agent[item.interaction.agent_id].append(key)
+        originals: dict[tuple[AgentId, str | None], UUID] = {}
+        for agent_id, keys in by_agent.items():
+            known = await find_idempotent(self._connection, self._tenant_id, agent_id, keys)
+            originals |= {(agent_id, key): operation_id for key, operation_id in known.items()}
+        return originals
+
+    async def _insert_episodes(
+        self,
+        items: Sequence[Prepared],
+        revisions: Mapping[AgentId, int],
+        retention: Mapping[AgentId, Mapping[str, str]],
+    ) -> None:
+        rows = [
+            self._episode_row(item, revisions[item.interaction.agent_id], retention[item.interaction.agent_id])
+            for item in items
+        ]
+        async with self._connection.cursor() as cursor:
+            await cursor.executemany(_SQL["insert_episode"], rows)
+
+    def _episode_row(self, item: Prepared, revision: int, retention: Mapping[str, str]) -> dict[str, Any]:
+        interaction, now = item.interaction, datetime.now(UTC)
+        default = retention.get(interaction.event_type, RetentionTier.MEDIUM_TERM)
+        tier = interaction.retention_tier or RetentionTier(default)
+        return {
+            "id": interaction.id,
+            "tenant_id": self._tenant_id,
+            "agent_id": interaction.agent_id,
+            "user_id": interaction.user_id,
+            "session_id": interaction.session_id,
+            "event_type": interaction.event_type,
+            "role": interaction.role,
+            "speaker": interaction.speaker,
+            "content": interaction.content,
+            "content_hash": content_hash(interaction.content),
+            "outcome": interaction.outcome,
+            "importance": item.classification.importance,
+            "embedding": item.vector,
+            "embedding_model": self._model,
+            "retention_tier": tier,
+            "extraction": _extraction_state(item),
+            "skill": interaction.skill,
+            "metadata": Jsonb(dict(interaction.metadata)),
+            "revision": revision,
+            "created_at": interaction.occurred_at,
+            "recorded_at": now,
+            "expires_at": expires_at(now, tier),
+        }
+
+    async def _touch_sessions(self, items: Sequence[Prepared]) -> None:
+        counts = Counter((i.interaction.agent_id, i.interaction.user_id, i.interaction.session_id) for i in items)
+        for (agent_id, user_id, session_id), episodes in sorted(counts.items()):
+            key = {"tenant_id": self._tenant_id, "agent_id": agent_id, "user_id": user_id, "session_id": session_id}
+            await self._connection.execute(_SQL["touch_session"], key | {"episodes": episodes})
+
+    async def _derive(self, item: Prepared, revisions: Mapping[AgentId, int]) -> list[MemoryId]:
+        revision = revisions[item.interaction.agent_id]
+        facts = zip(item.classification.facts, item.fact_vectors, strict=True)
+        skills = zip(item.classification.skills, item.skill_vectors, strict=True)
+        stored = [await self._store_fact(item.interaction, fact, vector, revision) for fact, vector in facts]
+        return stored + [await self._store_skill(item.interaction, skill, vector, revision) for skill, vector in skills]
+
+    async def _store_fact(self, source: Interaction, draft: FactDraft, vector: Vectors, revision: int) -> MemoryId:
+        name = namespace_of(draft.scope, source.user_id)
+        user_id = source.user_id if draft.scope is FactScope.USER else None
+        namespace = await self._namespace(source.agent_id, draft.scope, name, user_id)
+        values = namespace | {
+            "tenant_id": self._tenant_id,
+            "agent_id": source.agent_id,
+            "user_id": user_id,
+            "namespace": name,
+            "fact": draft.fact,
+            "subject": draft.subject,
+            "predicate": draft.predicate,
+            "object": draft.object,
+            "confidence": draft.confidence,
+            "source_id": source.id,
+            "embedding": vector,
+            "embedding_model": self._model,
+            "content_hash": content_hash(draft.fact),
+            "valid_from": draft.valid_from or source.occurred_at,
+            "revision": revision,
+        }
+        (row,) = await self._rows("upsert_fact", values)
+        if row["inserted"]:
+            await self._connection.execute(_SQL["count_fact"], namespace | {"added": 1})
+        await self._add_source(source, MemoryId(row["id"]), "semantic")
+        return MemoryId(row["id"])
+
+    async def _namespace(self, agent_id: AgentId, scope: FactScope, name: str, user_id: str | None) -> dict[str, Any]:
+        owner = "" if scope is FactScope.WORLD else agent_id
+        key = {"tenant_id": self._tenant_id, "agent_id": owner, "name": name, "user_id": user_id}
+        (row,) = await self._rows("ensure_namespace", key | {"placement": _pool(self._tenant_id, owner, name)})
+        return dict(row)
+
+    async def _store_skill(self, source: Interaction, draft: SkillDraft, vector: Vectors, revision: int) -> MemoryId:
+        # A skill learned in one user's conversation stays that user's: its words may be theirs.
+        memory_id = await upsert_skill(
+            self._connection,
+            tenant_id=self._tenant_id,
+            agent_id=source.agent_id,
+            namespace=namespace_of(FactScope.USER, source.user_id),
+            user_id=source.user_id,
+            draft=draft,
+            vector=vector,
+            model=self._model,
+            revision=revision,
+            source_id=source.id,
+        )
+        return MemoryId(memory_id)
+
+    async def _add_source(self, source: Interaction, memory_id: MemoryId, tier: str) -> None:
+        key = {"tenant_id": self._tenant_id, "agent_id": source.agent_id, "memory_id": memory_id}
+        await self._connection.execute(_SQL["add_source"], key | {"tier": tier, "source_id": source.id})
+
+    def _settle(
+        self, item: Prepared, state: WriteState, *, reason: str | None = None, memory_ids: Sequence[MemoryId] = ()
+    ) -> None:
+        memory_id = item.interaction.id
+        self._written.settlements[memory_id] = Settlement(
+            operation_id=memory_id, state=state, reason=reason, memory_ids=memory_ids, attempts=item.attempts
+        )
+
+    def _entry(self, item: Prepared) -> LedgerEntry:
+        return LedgerEntry(
+            settlement=self._written.settlements[item.interaction.id],
+            agent_id=item.interaction.agent_id,
+            accepted_at=item.interaction.accepted_at,
+            idempotency_hash=idempotency_hash(item.interaction),
+        )
+
+    async def _rows(self, name: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return await (await self._connection.execute(_SQL[name], values)).fetchall()
+
+
+def idempotency_hash(interaction: Interaction) -> str | None:
+    """SHA-256 of the caller's key, hexadecimal; keys themselves may hold personal data."""
+    key = interaction.idempotency_key
+    return None if key is None else hashlib.sha256(key.encode()).hexdigest()
+
+
+def _extraction_state(item: Prepared) -> str:
+    if not item.interaction.infer:
+        return "off"
+    return "done" if item.classification.complete else "pending"
+
+
+def _pool(tenant_id: str, agent_id: str, name: str) -> int:
+    """The pool of a new namespace; stored with it, so the rule may change."""
+    identity = "\x00".join((tenant_id, agent_id, name)).encode()
+    return int.from_bytes(hashlib.blake2b(identity, digest_size=8).digest(), "big") % POOLS
+
+
+def _by_tenant(items: Sequence[Prepared]) -> dict[TenantId, list[Prepared]]:
+    groups: dict[TenantId, list[Prepared]] = defaultdict(list)
+    for item in sorted(items, key=lambda item: item.interaction.tenant_id):
+        groups[item.interaction.tenant_id].append(item)
+    return groups
