@@ -20,6 +20,7 @@ from stores.postgres.shards import ShardStore
 from stores.postgres.writes import Ownership, WriteStore
 from stores.valkey.connection import open_valkey
 from stores.valkey.ingest import PartitionReader
+from stores.valkey.working import WorkingMemoryStore
 
 logger = logging.getLogger(__name__)
 FOLLOW_S = 1.0  # how soon a shard notices that it gained or lost a partition
@@ -55,9 +56,10 @@ class ShardService:
         database = Database(settings.postgres_dsn, pool_size=settings.postgres_pool_size)
         await database.open()
         stack.push_async_callback(database.close)
-        self._valkey = await open_valkey(settings.redis_url, cluster=settings.redis_cluster, blocking=True)
+        self._valkey = open_valkey(settings.redis_url, cluster=settings.redis_cluster, blocking=True)
         stack.push_async_callback(self._valkey.aclose)
         self._shards, self._ledger = ShardStore(database), LedgerStore(database)
+        self._working = WorkingMemoryStore(self._valkey, settings.working)
         self._store = WriteStore(database, embedding_model=self._embedding_model)
         stack.push_async_callback(self._stop_all)
 
@@ -80,7 +82,7 @@ class ShardService:
     def _start(self, owner: Ownership) -> None:
         reader = PartitionReader(self._valkey, owner.partition, f"{self._name}:{owner.epoch}")
         worker = PartitionWorker(
-            owner, reader, self._preparation, self._store, self._ledger, self._settings.ingest
+            owner, reader, self._preparation, self._store, self._ledger, self._working, self._settings.ingest
         )
         task = asyncio.create_task(worker.run(), name=f"partition-{owner.partition}")
         self._workers[owner.partition] = (worker, task)

@@ -13,6 +13,7 @@ from memory.records import Interaction, Settlement
 from stores.postgres.ledger import LedgerStore
 from stores.postgres.writes import Ownership, WriteStore, Written
 from stores.valkey.ingest import Delivery, PartitionReader
+from stores.valkey.working import WorkingMemoryStore
 
 logger = logging.getLogger(__name__)
 MAX_BACKOFF_S = 30.0
@@ -33,6 +34,7 @@ class PartitionWorker:
         preparation: Preparation,
         store: WriteStore,
         ledger: LedgerStore,
+        working: WorkingMemoryStore,
         settings: IngestSettings,
     ) -> None:
         self._owner = owner
@@ -40,6 +42,7 @@ class PartitionWorker:
         self._preparation = preparation
         self._store = store
         self._ledger = ledger
+        self._working = working
         self._settings = settings
         self._backoff_s = settings.retry_backoff_s
         self._reasons: dict[str, str] = {}  # entry id -> why its last attempt failed
@@ -56,7 +59,6 @@ class PartitionWorker:
             try:
                 if not started:
                     await self._reader.ensure_group()
-                    await self._reader.take_over()
                     started = True
                 recovering = await (self._recover() if recovering else self._consume())
                 self._backoff_s = self._settings.retry_backoff_s
@@ -150,4 +152,7 @@ class PartitionWorker:
 
     async def _finish(self, deliveries: Sequence[Delivery], written: Written) -> None:
         settlements: list[Settlement] = list(written.settlements.values())
+        for tenant_id, agent_id in written.skilled:
+            revision = written.revisions[tenant_id, agent_id]
+            await self._working.drop_skills(tenant_id, agent_id, self._owner.partition, revision=revision)
         await self._reader.settle(deliveries, revisions=written.revisions, settlements=settlements)

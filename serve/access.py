@@ -9,14 +9,15 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from memory.errors import Unavailable
 from memory.records import Memory, TenantId, Tier
-from stores.postgres.access import Access, AccessStore
+from stores.postgres.access import AccessKey, AccessStore
 
 logger = logging.getLogger(__name__)
-MAX_BUFFER = 100_000  # memories; more than this in one flush interval are not counted
+MAX_BUFFER = 100_000  # memories; more than this between two flushes are not counted
 
 
 class AccessBuffer:
@@ -25,20 +26,20 @@ class AccessBuffer:
     def __init__(self, store: AccessStore, *, flush_s: float) -> None:
         self._store = store
         self._flush_s = flush_s
-        self._counts: dict[tuple[TenantId, Memory], int] = {}
-        self._seen: dict[tuple[TenantId, Tier, str], tuple[int, datetime, datetime]] = {}
+        self._counts: dict[AccessKey, tuple[int, datetime]] = {}
         self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
-        return len(self._seen)
+        return len(self._counts)
 
     def count(self, tenant_id: TenantId, memories: Iterable[Memory]) -> None:
         now = datetime.now(UTC)
         for memory in memories:
-            key = (tenant_id, memory.tier, str(memory.id))
-            if len(self._seen) < MAX_BUFFER or key in self._seen:
-                before, _, _ = self._seen.get(key, (0, now, now))
-                self._seen[key] = (before + 1, now, memory.created_at)
+            key = AccessKey(tenant_id=tenant_id, tier=memory.tier, id=memory.id, created_at=memory.created_at)
+            if key.tier is Tier.WORKING:  # a message of a session is an episode
+                key = replace(key, tier=Tier.EPISODIC)
+            if key in self._counts or len(self._counts) < MAX_BUFFER:
+                self._counts[key] = (self._counts.get(key, (0, now))[0] + 1, now)
 
     def open(self) -> None:
         self._task = asyncio.create_task(self._run(), name="access-flush")
@@ -49,17 +50,17 @@ class AccessBuffer:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
-        await self.flush()
-
-    async def flush(self) -> None:
-        seen, self._seen = self._seen, {}
-        if seen:
-            await self._store.record(seen)
+        await self._flush()
 
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._flush_s)
-            try:
-                await self.flush()
-            except Unavailable as exc:
-                logger.warning("access statistics of %.1f s are lost: %s", self._flush_s, exc)
+            await self._flush()
+
+    async def _flush(self) -> None:
+        counts, self._counts = self._counts, {}
+        try:
+            if counts:
+                await self._store.record(counts)
+        except Unavailable as exc:
+            logger.warning("the access statistics of %d memories are lost: %s", len(counts), exc)

@@ -95,7 +95,7 @@ class Recall:
         candidates = await self._merge(question, vector, messages, stored)
         fetched = perf_counter()
         hits = self._rank(question, candidates, profile)
-        self._access.count(question.tenant_id, (hit.memory for hit in hits if hit.memory.recorded_at))
+        self._access.count(question.tenant_id, (hit.memory for hit in hits))
         self._observe(embed=embedded - started, fetch=fetched - embedded, rank=perf_counter() - fetched)
         return Answer(hits=hits, revision=profile.revision if profile else 0, working=working, profile=profile)
 

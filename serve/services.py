@@ -65,7 +65,7 @@ async def open_services(settings: Settings, stack: AsyncExitStack) -> Services:
     database = Database(settings.postgres_dsn, pool_size=settings.postgres_pool_size)
     await database.open()
     stack.push_async_callback(database.close)
-    valkey = await open_valkey(settings.redis_url, cluster=settings.redis_cluster)
+    valkey = open_valkey(settings.redis_url, cluster=settings.redis_cluster)
     stack.push_async_callback(valkey.aclose)
     listener = Listener(valkey, channel=f"mnemoray:replies:{uuid.uuid4().hex}")
     await listener.open()

@@ -36,7 +36,7 @@ from stores.postgres.agents import lock_agents
 from stores.postgres.database import Connection, Database, set_tenant
 from stores.postgres.ledger import LedgerEntry, find_idempotent, settle
 from stores.postgres.shards import fence
-from stores.postgres.skills import upsert_skill
+from stores.postgres.skills import count_outcome, upsert_skill
 
 _SQL = queries.load("writes")
 POOLS = 4  # placements 0..3 of the first migration
@@ -70,6 +70,7 @@ class Written:
 
     settlements: dict[MemoryId, Settlement] = field(default_factory=dict)
     revisions: dict[tuple[TenantId, AgentId], int] = field(default_factory=dict)
+    skilled: set[tuple[TenantId, AgentId]] = field(default_factory=set)  # agents whose skills changed
 
 
 class WriteStore:
@@ -156,6 +157,7 @@ class _TenantBatch:
         await self._touch_sessions(fresh)
         derived = {item.interaction.id: await self._derive(item, revisions) for item in fresh}
         for item in fresh:
+            await self._count_outcome(item.interaction, revisions[item.interaction.agent_id])
             self._settle(item, WriteState.STORED, memory_ids=(item.interaction.id, *derived[item.interaction.id]))
         await settle(self._connection, self._tenant_id, [self._entry(item) for item in items])
 
@@ -295,7 +297,7 @@ class _TenantBatch:
 
     async def _store_skill(self, source: Interaction, draft: SkillDraft, vector: Vectors, revision: int) -> MemoryId:
         # A skill learned in one user's conversation stays that user's: its words may be theirs.
-        memory_id = await upsert_skill(
+        row = await upsert_skill(
             self._connection,
             tenant_id=self._tenant_id,
             agent_id=source.agent_id,
@@ -307,7 +309,24 @@ class _TenantBatch:
             revision=revision,
             source_id=source.id,
         )
-        return MemoryId(memory_id)
+        self._written.skilled.add((self._tenant_id, source.agent_id))
+        return MemoryId(row["id"])
+
+    async def _count_outcome(self, interaction: Interaction, revision: int) -> None:
+        """An interaction that names a skill says how the skill did; an unclear outcome says nothing."""
+        if interaction.skill is None or interaction.outcome not in (Outcome.SUCCESS, Outcome.FAILURE):
+            return
+        await count_outcome(
+            self._connection,
+            tenant_id=self._tenant_id,
+            agent_id=interaction.agent_id,
+            skill_name=interaction.skill,
+            user_id=interaction.user_id,
+            success=interaction.outcome is Outcome.SUCCESS,
+            reward=interaction.reward,
+            revision=revision,
+        )
+        self._written.skilled.add((self._tenant_id, interaction.agent_id))
 
     async def _add_source(self, source: Interaction, memory_id: MemoryId, tier: str) -> None:
         key = {"tenant_id": self._tenant_id, "agent_id": source.agent_id, "memory_id": memory_id}

@@ -1,0 +1,1 @@
+"""Valkey or Redis: working memory, ingest streams, revisions and hot skills."""
