@@ -1,0 +1,1 @@
+"""The composition root: command line, embedded servers, and the deployment on Ray."""

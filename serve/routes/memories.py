@@ -49,7 +49,7 @@ async def remember(body: MemoryWrite, agent: Agent, services: Open, response: Re
 def _status(accepted: Accepted) -> int:
     if accepted.duplicate:
         return 200
-    return 202 if accepted.state is WriteState.PENDING else 201
+    return 201 if accepted.state is WriteState.STORED else 202
 
 
 @router.post("/batch", status_code=202)

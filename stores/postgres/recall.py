@@ -1,77 +1,77 @@
-"""Candidates for a search: the nearest memories of each persistent tier.
+"""Recall from PostgreSQL: candidates of all persistent tiers for one user of one agent.
 
-The plan follows from how many live rows a scope has, not from the planner's guess: a graph that is filtered after
-the walk loses most of a small scope that shares it with others.
+A scope that is small is scanned exactly; a large one goes through the HNSW graph, which walks on until it found
+enough rows of the scope. ``benchmarks/cold.py`` measures where one becomes better than the other.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, LiteralString
-
-import numpy as np
-from psycopg import sql
 
 from configs.settings import RecallSettings
 from memory.normalise import content_hash
 from memory.ports import Vectors
-from memory.records import AgentId, AgentProfile, FactScope, Memory, TenantId, Tier, UserId, namespace_of
+from memory.records import (
+    AgentId,
+    AgentProfile,
+    EventType,
+    FactScope,
+    Memory,
+    SessionId,
+    TenantId,
+    Tier,
+    UserId,
+    namespace_of,
+)
 from memory.scoring import Candidate
 from stores.postgres import agents, queries, rows
-from stores.postgres.database import Connection, Database
+from stores.postgres.database import Connection, Database, set_tenant
 
 _SQL = queries.load("recall")
-# ``+ 0`` keeps the planner from walking the graph.
-_EXACT: LiteralString = "(embedding <=> %(vector)s) + 0"
-_GRAPH: LiteralString = "embedding <=> %(vector)s"
-_ALWAYS = (datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC))
+MAX_EF_SEARCH = 1_000  # pgvector's limit
+ITERATIVE_SCAN = "relaxed_order"  # candidates are sorted again anyway
+SCAN_MEM_MULTIPLIER = 32  # times work_mem, which a walk of the graph may use before it stops
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scope:
-    """Whose memories a search may see."""
+    """Whose memories a search may see: a user's of an agent, with the agent's own and the tenant's world facts."""
 
     tenant_id: TenantId
     agent_id: AgentId
     user_id: UserId
 
-    @property
-    def names(self) -> list[str]:
-        return [namespace_of(FactScope.USER, self.user_id), FactScope.AGENT.value]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Filters:
-    """Half-open range of the time when it happened."""
+    """What narrows a search; ``None`` and an empty collection narrow nothing."""
 
-    since: datetime | None = None
-    until: datetime | None = None
+    since: datetime | None = None  # when it happened, inclusive
+    until: datetime | None = None  # exclusive
+    session_id: SessionId | None = None  # episodes only: facts and skills have no session
+    event_types: Collection[EventType] = ()  # episodes only
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Plan:
-    """Rows that a scope has, and where."""
+class _Search:
+    """One query of a search, and the tier its rows belong to."""
 
-    episodes: int
-    namespace_ids: list[int]
-    placements: list[int]
-    facts: int
+    tier: Tier
+    statement: LiteralString
+    parameters: dict[str, Any]
 
 
 class RecallStore:
-    """Nearest memories from PostgreSQL."""
+    """Nearest memories from PostgreSQL, and what a search must know of the agent."""
 
     def __init__(self, database: Database, settings: RecallSettings) -> None:
         self._database = database
         self._settings = settings
-
-    async def profile(self, tenant_id: TenantId, agent_id: AgentId) -> AgentProfile | None:
-        """The agent's settings and revision."""
-        async with self._database.transaction(tenant_id) as connection:
-            return await agents.profile(connection, tenant_id, agent_id)
 
     async def candidates(
         self,
@@ -79,99 +79,126 @@ class RecallStore:
         vector: Vectors,
         *,
         model: str,
-        tiers: Sequence[Tier],
+        tiers: Collection[Tier],
         limit: int,
         filters: Filters | None = None,
     ) -> list[Candidate]:
-        """Up to ``limit`` candidates of each tier, all tiers at once. Raises ``Unavailable``."""
-        values = self._values(scope, vector, model, limit, filters or Filters())
-        async with self._database.transaction(scope.tenant_id) as connection:
-            plan = await _plan(connection, scope)
-        searches = {Tier.EPISODIC: self._episodes, Tier.SEMANTIC: self._facts, Tier.PROCEDURAL: self._skills}
-        found = await asyncio.gather(*(searches[tier](values, plan, vector) for tier in tiers))
-        return [candidate for group in found for candidate in group]
+        """Up to ``limit`` nearest memories of each tier, nearest first. Raises ``Unavailable``.
 
-    def _values(self, scope: Scope, vector: Vectors, model: str, limit: int, filters: Filters) -> dict[str, Any]:
+        Only vectors of ``model`` are compared. Deleted, expired and superseded memories never appear.
+        """
+        parameters = _parameters(scope, filters or Filters()) | {"vector": vector, "model": model, "limit": limit}
+        async with self._transaction(scope.tenant_id) as connection:
+            await connection.execute(_SQL["planner"], self._planner(limit))
+            searches = await self._searches(connection, parameters, frozenset(tiers))
+            # Queued together: one round trip for all tiers. Faster here than a connection for each.
+            cursors = [(s.tier, await _execute(connection, s.statement, s.parameters)) for s in searches]
+            found = [(tier, await cursor.fetchall()) for tier, cursor in cursors]
+        return _nearest([_candidate(tier, row) for tier, group in found for row in group], limit)
+
+    async def recent(self, scope: Scope, session_id: SessionId, *, limit: int = 15) -> list[Memory]:
+        """A session's episodes of the last 24 hours, newest first (Key Query 2). Raises ``Unavailable``."""
+        parameters = _parameters(scope, Filters(session_id=session_id)) | {"limit": limit}
+        async with self._transaction(scope.tenant_id) as connection:
+            cursor = await _execute(connection, _SQL["key_query_2_recent_episodes"], parameters)
+            return [rows.episode(row) for row in await cursor.fetchall()]
+
+    async def profile(self, tenant_id: TenantId, agent_id: AgentId) -> AgentProfile | None:
+        """The agent's settings and revision; ``None`` before its first write. Raises ``Unavailable``."""
+        async with self._transaction(tenant_id) as connection:
+            return await agents.profile(connection, tenant_id, agent_id)
+
+    async def revision(self, tenant_id: TenantId, agent_id: AgentId) -> int:
+        """The agent's newest committed revision; 0 before its first write. Raises ``Unavailable``."""
+        profile = await self.profile(tenant_id, agent_id)
+        return 0 if profile is None else profile.revision
+
+    @asynccontextmanager
+    async def _transaction(self, tenant_id: TenantId) -> AsyncIterator[Connection]:
+        """A transaction of one tenant whose statements are sent together with the first that is read."""
+        async with self._database.connection() as connection, connection.pipeline(), connection.transaction():
+            await set_tenant(connection, tenant_id)
+            yield connection
+
+    def _planner(self, limit: int) -> dict[str, Any]:
         return {
-            "tenant_id": scope.tenant_id,
-            "agent_id": scope.agent_id,
-            "user_id": scope.user_id,
-            "names": scope.names,
-            "vector": vector,
-            "model": model,
-            "limit": limit,
-            "since": filters.since or _ALWAYS[0],
-            "until": filters.until or _ALWAYS[1],
+            "iterative_scan": ITERATIVE_SCAN,
+            "ef_search": str(min(MAX_EF_SEARCH, max(self._settings.ef_search, limit))),
+            "max_scan_tuples": str(self._settings.max_scan_tuples),
+            "scan_mem_multiplier": str(SCAN_MEM_MULTIPLIER),
         }
 
-    async def _episodes(self, values: dict[str, Any], plan: _Plan, vector: Vectors) -> list[Candidate]:
-        if plan.episodes <= 0:
-            return []
-        return await self._search("episodes", values, plan.episodes, rows.episode, vector)
-
-    async def _facts(self, values: dict[str, Any], plan: _Plan, vector: Vectors) -> list[Candidate]:
-        if not plan.namespace_ids:
-            return []
-        places = {"namespace_ids": plan.namespace_ids, "placements": plan.placements}
-        return await self._search("facts", values | places, plan.facts, rows.fact, vector)
-
-    async def _skills(self, values: dict[str, Any], _: _Plan, vector: Vectors) -> list[Candidate]:
-        return await self._search("skills", values, 0, rows.skill, vector)
-
-    async def _search(
-        self, name: str, values: dict[str, Any], live: int, build: Callable[[dict[str, Any]], Memory], query: Vectors
-    ) -> list[Candidate]:
-        exact = live <= self._settings.exact_below
-        order = sql.SQL(_EXACT if exact else _GRAPH)
-        statement = sql.SQL(_SQL[name]).format(order=order)
-        async with self._database.transaction(values["tenant_id"]) as connection:
-            if not exact:
-                await _walk(connection, self._settings)
-            found = await (await connection.execute(statement, values)).fetchall()
-        return [_candidate(row, build, query) for row in found]
+    async def _searches(
+        self, connection: Connection, parameters: dict[str, Any], tiers: frozenset[Tier]
+    ) -> list[_Search]:
+        """Decide each tier's query by how much there is to go through; the counts come in one round trip."""
+        bound = self._settings.exact_below
+        counted = await _execute(connection, _SQL["count_episodes"], parameters | {"bound": bound})
+        readable = await _execute(connection, _SQL["readable_namespaces"], parameters)
+        searches = []
+        if Tier.EPISODIC in tiers:
+            (count,) = await counted.fetchall()
+            name = "episodes_exact" if count["episodes"] <= bound else "episodes_ann"
+            searches.append(_search(Tier.EPISODIC, name, parameters))
+        if Tier.SEMANTIC in tiers:
+            searches += _fact_searches(await readable.fetchall(), parameters, bound)
+        if Tier.PROCEDURAL in tiers:
+            searches.append(_search(Tier.PROCEDURAL, "skills_by_trigger", parameters))
+        return searches
 
 
-async def _plan(connection: Connection, scope: Scope) -> _Plan:
-    key = {"tenant_id": scope.tenant_id, "agent_id": scope.agent_id, "user_id": scope.user_id, "names": scope.names}
-    row = await (await connection.execute(_SQL["scope"], key)).fetchone()
-    namespaces = row["namespaces"] if row else []
-    return _Plan(
-        episodes=row["episodes"] if row else 0,
-        namespace_ids=[found[0] for found in namespaces],
-        placements=sorted({found[1] for found in namespaces}),
-        facts=sum(found[2] for found in namespaces),
-    )
+async def _execute(connection: Connection, statement: LiteralString, parameters: dict[str, Any]) -> Any:
+    """Never prepared: the best plan depends on the scope, and a generic one cannot know it."""
+    return await connection.cursor(binary=True).execute(statement, parameters, prepare=False)
 
 
-async def _walk(connection: Connection, settings: RecallSettings) -> None:
-    """Walk the graph on until enough rows pass the filter, for this transaction."""
-    wanted = {
-        "hnsw.iterative_scan": "strict_order",
-        "hnsw.ef_search": str(settings.ef_search),
-        "hnsw.max_scan_tuples": str(settings.max_scan_tuples),
+def _parameters(scope: Scope, filters: Filters) -> dict[str, Any]:
+    return {
+        "tenant_id": scope.tenant_id,
+        "agent_id": scope.agent_id,
+        "user_id": scope.user_id,
+        "user_namespace": namespace_of(FactScope.USER, scope.user_id),
+        "since": filters.since,
+        "until": filters.until,
+        "session_id": filters.session_id,
+        "event_types": [str(event_type) for event_type in filters.event_types] or None,
     }
-    for name, value in wanted.items():
-        await connection.execute("SELECT set_config(%s, %s, true)", [name, value])
 
 
-def _candidate(row: dict[str, Any], build: Callable[[dict[str, Any]], Memory], query: Vectors) -> Candidate:
-    vector = np.asarray(row["embedding"].to_numpy() if hasattr(row["embedding"], "to_numpy") else row["embedding"])
-    memory = build(row)
+def _search(tier: Tier, name: str, parameters: dict[str, Any], **extra: object) -> _Search:
+    return _Search(tier=tier, statement=_SQL[name], parameters=parameters | extra)
+
+
+def _fact_searches(namespaces: Sequence[rows.Row], parameters: dict[str, Any], bound: int) -> list[_Search]:
+    """The small namespaces in one exact scan, as many as stay within the bound; the rest through the graph."""
+    groups: dict[str, list[rows.Row]] = defaultdict(list)
+    total = 0
+    for namespace in sorted(namespaces, key=lambda row: row["live_count"]):
+        total += max(0, namespace["live_count"])
+        groups["facts_exact" if total <= bound else "key_query_1_semantic_recall"].append(namespace)
+    return [_facts(name, group, parameters) for name, group in groups.items()]
+
+
+def _facts(name: str, namespaces: Sequence[rows.Row], parameters: dict[str, Any]) -> _Search:
+    ids = [row["namespace_id"] for row in namespaces]
+    placements = sorted({row["placement"] for row in namespaces})
+    return _search(Tier.SEMANTIC, name, parameters, namespaces=ids, placements=placements)
+
+
+def _candidate(tier: Tier, row: rows.Row) -> Candidate:
+    memory = rows.OF_TIER[tier](row)
     return Candidate(
         memory=memory,
-        relevance=max(0.0, float(vector @ query)),
-        vector=vector,
+        relevance=min(1.0, max(0.0, row["similarity"])),
+        vector=row["embedding"].to_numpy(),
         content_hash=row.get("content_hash") or content_hash(memory.content),
     )
 
 
 def _nearest(found: Sequence[Candidate], limit: int) -> list[Candidate]:
-    """The nearest of each tier: facts may come from two searches, and a graph gives an approximate order."""
-    ordered = sorted(found, key=lambda candidate: -candidate.relevance)
-    seen: Counter[Tier] = Counter()
-    kept = []
-    for candidate in ordered:
-        seen[candidate.memory.tier] += 1
-        if seen[candidate.memory.tier] <= limit:
-            kept.append(candidate)
-    return kept
+    """The nearest of each tier: facts may come from two searches, and the graph gives an approximate order."""
+    tiers: dict[Tier, list[Candidate]] = defaultdict(list)
+    for candidate in sorted(found, key=lambda candidate: -candidate.relevance):
+        tiers[candidate.memory.tier].append(candidate)
+    kept = [candidate for group in tiers.values() for candidate in group[:limit]]
+    return sorted(kept, key=lambda candidate: -candidate.relevance)

@@ -53,7 +53,7 @@ SET confidence = GREATEST(semantic_memory.confidence, EXCLUDED.confidence),
     is_deleted = false,
     revision = EXCLUDED.revision,
     updated_at = now()
-RETURNING id, (xmax = 0) AS inserted
+RETURNING id, old.id IS NULL AS inserted
 
 -- name: count_fact
 -- The shard: live facts of a namespace, which decide between an exact scan and the graph.

@@ -1,0 +1,116 @@
+"""Children of the supervisor: started, recorded, ended, and found again after a crash."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """The system user that a child runs as."""
+
+    uid: int
+    gid: int
+
+
+def spawn(
+    command: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None, account: Account | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a child in a session of its own, its output appended to ``log``."""
+    identity = {} if account is None else {"user": account.uid, "group": account.gid, "extra_groups": []}
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=None if env is None else dict(env),
+            start_new_session=True,
+            cwd="/",
+            **identity,  # type: ignore[call-overload]
+        )
+
+
+def session_of(pid: int) -> list[psutil.Process]:
+    """All processes of the session that ``pid`` leads, itself included."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if os.getsid(process.pid) == pid:
+                found.append(process)
+        except (ProcessLookupError, PermissionError):
+            continue
+    return found
+
+
+def end_session(pid: int, *, grace_s: float) -> None:
+    """Ask the session of ``pid`` to end, then end what is left of it."""
+    processes = session_of(pid)
+    for process in processes:
+        _signal(process, signal.SIGTERM)
+    _, alive = psutil.wait_procs(processes, timeout=grace_s)
+    for process in alive:
+        _signal(process, signal.SIGKILL)
+    psutil.wait_procs(alive, timeout=5)
+
+
+def _signal(process: psutil.Process, number: int) -> None:
+    try:
+        process.send_signal(number)
+    except psutil.NoSuchProcess:
+        pass
+
+
+class Record:
+    """The children of an instance, on disk: pid and start time, so that a reused pid is never taken for a child."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def write(self, children: Mapping[str, int]) -> None:
+        known = {name: [pid, _started(pid)] for name, pid in children.items()}
+        scratch = self._file.with_suffix(".new")
+        scratch.write_text(json.dumps(known))
+        scratch.replace(self._file)
+
+    def read(self) -> dict[str, int]:
+        """The children that still run."""
+        try:
+            known = json.loads(self._file.read_text())
+        except (FileNotFoundError, ValueError):
+            return {}
+        return {name: pid for name, (pid, started) in known.items() if _started(pid) == started}
+
+    def sessions(self) -> list[int]:
+        """Leaders, dead or alive, of sessions that may have members left."""
+        try:
+            return [pid for pid, _ in json.loads(self._file.read_text()).values()]
+        except (FileNotFoundError, ValueError):
+            return []
+
+
+def _started(pid: int) -> float | None:
+    try:
+        return round(psutil.Process(pid).create_time(), 1)
+    except psutil.NoSuchProcess:
+        return None
+
+
+def holder_of(port: int) -> str | None:
+    """Who listens on a TCP port, in words; ``None`` when it is free."""
+    for connection in psutil.net_connections(kind="tcp"):
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port:
+            name = "another user's process"
+            if connection.pid is not None:
+                process = psutil.Process(connection.pid)
+                name = f"process {process.pid} ({' '.join(process.cmdline()[:3]) or process.name()})"
+            return name
+    return None

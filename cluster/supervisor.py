@@ -1,0 +1,243 @@
+"""Starts the embedded system, keeps it running, and stops it.
+
+The supervisor is small on purpose: it imports neither Ray nor the API, so that nothing they do can take it down.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import IO, Protocol
+
+import httpx
+
+from cluster.paths import DataDir
+from cluster.postgres_server import PostgresServer
+from cluster.processes import Record, end_session, holder_of
+from cluster.ray_head import RayHead
+from cluster.valkey_server import ValkeyServer
+from configs.settings import Settings
+from memory.errors import Conflict, Misconfigured, MnemorayError, Unavailable
+
+logger = logging.getLogger(__name__)
+WATCH_S = 0.5
+RESTART_PAUSE_S = 1.0
+MAX_PAUSE_S = 15.0
+TENANT = "default"
+
+Report = Callable[[str], None]
+
+
+class Server(Protocol):
+    """Something the supervisor starts, watches and stops."""
+
+    name: str
+
+    @property
+    def pid(self) -> int | None: ...
+
+    def alive(self) -> bool: ...
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Supervisor:
+    """The embedded system under one data directory."""
+
+    def __init__(self, settings: Settings, data: DataDir, report: Report) -> None:
+        self._settings = settings
+        self._data = data
+        self._report = report
+        self._stopping = threading.Event()
+        self._record = Record(data.processes)
+        self._postgres = None if settings.postgres_dsn else PostgresServer(data)
+        self._valkey = None if settings.redis_url else ValkeyServer(data)
+        self._ray = (
+            None
+            if settings.ray_address
+            else RayHead(data, settings, gcs_port=_free_port(), dashboard_port=_free_port())
+        )
+        self._servers: list[Server] = [s for s in (self._postgres, self._valkey, self._ray) if s is not None]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._settings.serve.port}"
+
+    @property
+    def api_key(self) -> str:
+        return self._data.secret("api_key")
+
+    def run(self, on_ready: Callable[[], None]) -> None:
+        """Start everything, call ``on_ready``, watch until told to stop. Raises what keeps it from starting."""
+        self._data.create()
+        with self._only_one():
+            signal.signal(signal.SIGTERM, self._on_signal)
+            signal.signal(signal.SIGINT, self._on_signal)
+            try:
+                self._start()
+                if not self._stopping.is_set():
+                    on_ready()
+                self._watch()
+            finally:
+                self._stop()
+
+    def _on_signal(self, number: int, _: object) -> None:
+        self._report(f"stopping ({signal.Signals(number).name})")
+        self._stopping.set()
+
+    @contextmanager
+    def _only_one(self) -> Iterator[None]:
+        """Raises ``Conflict`` while another supervisor has this data directory."""
+        with self._data.lock.open("a+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise Conflict(f"{self._data.root} is in use: {_owner(lock)}; 'mnemoray down' stops it") from None
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+            yield
+
+    def _start(self) -> None:
+        self._reap()
+        self._check_port()
+        for server in self._servers:
+            self._step(server.name, server.start)
+            self._remember()
+        self._step("migrations", lambda: self._child("migrations"))
+        self._step("shards and API", lambda: self._child("cluster.deploy"))
+        self._announce()
+
+    def _reap(self) -> None:
+        """End what an earlier supervisor started and could not stop."""
+        for pid in self._record.sessions():
+            if pid != os.getsid(0):
+                end_session(pid, grace_s=5.0)
+
+    def _check_port(self) -> None:
+        port = self._settings.serve.port
+        if self._ray is not None and (holder := holder_of(port)):
+            raise Conflict(f"port {port} is held by {holder}; stop it, or choose another with --port")
+
+    def _step(self, name: str, action: Callable[[], None]) -> None:
+        if self._stopping.is_set():
+            return
+        started = time.monotonic()
+        self._report(f"{name} …")
+        action()
+        self._report(f"{name}: ready in {time.monotonic() - started:.1f} s")
+
+    def _remember(self) -> None:
+        self._record.write({server.name: server.pid for server in self._servers if server.pid is not None})
+
+    def environment(self) -> Mapping[str, str]:
+        """Settings of the programs that run against this instance."""
+        keys = dict(self._settings.api_keys) or {self.api_key: TENANT}
+        found = {
+            "MNEMORAY_POSTGRES_DSN": self._settings.postgres_dsn or (self._postgres.dsn if self._postgres else ""),
+            "MNEMORAY_REDIS_URL": self._settings.redis_url or (self._valkey.url if self._valkey else ""),
+            "MNEMORAY_API_KEYS": json.dumps(keys),
+            "MNEMORAY_SHARDS": str(self._settings.shards),
+            "MNEMORAY_SERVE__PORT": str(self._settings.serve.port),
+            "MNEMORAY_SERVE__REPLICAS": str(self._settings.serve.replicas),
+        }
+        ray = self._ray
+        base = os.environ if ray is None else ray.environment() | {"RAY_ADDRESS": ray.address}
+        return {**base, **found}
+
+    def _child(self, module: str) -> None:
+        """Run a module of this project to its end. Raises ``Unavailable`` with the end of what it printed."""
+        child = subprocess.Popen(
+            [sys.executable, "-m", module],
+            env=dict(self.environment()),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        output, _ = child.communicate()
+        with (self._data.log / f"{module}.log").open("a") as log:
+            log.write(output)
+        if child.returncode and not self._stopping.is_set():
+            raise Unavailable(f"{module} failed; see {self._data.log / (module + '.log')}\n{output[-2000:]}")
+
+    def _announce(self) -> None:
+        endpoint = {
+            "url": self.url,
+            "key_file": str(self._data.secrets / "api_key"),
+            "supervisor": os.getpid(),
+            "pids": {server.name: server.pid for server in self._servers},
+        }
+        self._data.endpoint.write_text(json.dumps(endpoint))
+
+    def _watch(self) -> None:
+        pause_s = RESTART_PAUSE_S
+        while not self._stopping.wait(WATCH_S):
+            dead = [server for server in self._servers if not server.alive()]
+            if dead:
+                pause_s = RESTART_PAUSE_S if self._revive(dead) else min(MAX_PAUSE_S, 2 * pause_s)
+                self._stopping.wait(0 if pause_s == RESTART_PAUSE_S else pause_s)
+
+    def _revive(self, dead: list[Server]) -> bool:
+        """Start again what died; whether that worked."""
+        try:
+            for server in dead:
+                logger.error("%s ended unexpectedly; it is started again", server.name)
+                server.stop()
+                self._step(f"{server.name} (again)", server.start)
+                self._remember()
+            if self._ray in dead:
+                self._step("shards and API (again)", lambda: self._child("cluster.deploy"))
+            self._announce()
+        except MnemorayError:
+            logger.exception("the restart failed; it is tried again")
+            return False
+        return True
+
+    def _stop(self) -> None:
+        self._data.endpoint.unlink(missing_ok=True)
+        for server in reversed(self._servers):
+            server.stop()
+        self._data.processes.unlink(missing_ok=True)
+        self._report("stopped")
+
+
+def _owner(lock: IO[str]) -> str:
+    lock.seek(0)
+    return f"process {lock.read().strip() or 'unknown'}"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def endpoint(data: DataDir) -> dict[str, object]:
+    """What a running instance said of itself. Raises ``Misconfigured`` when none runs here."""
+    try:
+        found: dict[str, object] = json.loads(data.endpoint.read_text())
+    except (FileNotFoundError, PermissionError, ValueError):
+        raise Misconfigured(f"no instance runs in {data.root}; start one with 'mnemoray up'") from None
+    return found
+
+
+def is_ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health/ready", timeout=3.0).status_code == httpx.codes.OK
+    except httpx.TransportError:
+        return False
