@@ -6,6 +6,7 @@ Running it again with another number of shards or replicas changes the running s
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import Sequence
 
@@ -30,11 +31,25 @@ def deploy(settings: Settings) -> None:
     names = [shard_name(index) for index in range(settings.shards)]
     shards = [ensure_shard(name, settings) for name in names]
     asyncio.run(_assign(settings, names))
-    ray_serve.start(http_options={"host": settings.serve.host, "port": settings.serve.port})
+    ray_serve.start(http_options={"host": settings.serve.host, "port": _proxy_port(settings)})
     ray_serve.run(build_application(settings), name=NAME, route_prefix="/")
     ray.get([shard.owned.remote() for shard in shards], timeout=READY_TIMEOUT_S)
     _retire(names)
     _await_ready(settings)
+
+
+def _proxy_port(settings: Settings) -> int:
+    """Where Serve's own proxy listens: on the API's port with HAProxy; else out of the replica's way.
+
+    With direct ingress the replica itself serves the API's port, and the proxy, which Serve starts all the same,
+    must not take it first.
+    """
+    if settings.serve.replicas > 1:
+        return settings.serve.port
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 async def _assign(settings: Settings, names: Sequence[str]) -> None:
