@@ -70,7 +70,9 @@ class PartitionWorker:
                 recovering = True
                 await self._back_off()
             except Exception:
-                logger.exception("partition %d: a batch failed, its entries are retried one by one", self._owner.partition)
+                logger.exception(
+                    "partition %d: a batch failed, its entries are retried one by one", self._owner.partition
+                )
                 recovering = True
                 await self._back_off()
 

@@ -50,7 +50,10 @@ class DataDir:
     def sockets(self, name: str) -> Path:
         """A folder for a server's Unix sockets; a short one elsewhere when this path is too long for the kernel."""
         wanted = self.run / name
-        if len(str(wanted).encode()) + len("/session_2026-01-01_00-00-00_000000_000000/sockets/plasma_store") > SOCKET_PATH_MAX:
+        if (
+            len(str(wanted).encode()) + len("/session_2026-01-01_00-00-00_000000_000000/sockets/plasma_store")
+            > SOCKET_PATH_MAX
+        ):
             digest = hashlib.sha256(str(self.root).encode()).hexdigest()[:10]
             wanted = Path(tempfile.gettempdir()) / f"mnemoray-{digest}-{name}"
         wanted.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -160,10 +161,8 @@ class PostgresServer:
 
 
 def _interrupt(process: psutil.Process) -> None:
-    try:
+    with contextlib.suppress(psutil.Error):
         process.send_signal(signal.SIGQUIT)
-    except psutil.Error:
-        pass
 
 
 def _account() -> Account | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -25,7 +26,6 @@ def spawn(
     command: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None, account: Account | None = None
 ) -> subprocess.Popen[bytes]:
     """Start a child in a session of its own, its output appended to ``log``."""
-    identity = {} if account is None else {"user": account.uid, "group": account.gid, "extra_groups": []}
     with log.open("ab") as output:
         return subprocess.Popen(
             list(command),
@@ -35,7 +35,9 @@ def spawn(
             env=None if env is None else dict(env),
             start_new_session=True,
             cwd="/",
-            **identity,  # type: ignore[call-overload]
+            user=None if account is None else account.uid,
+            group=None if account is None else account.gid,
+            extra_groups=None if account is None else [],
         )
 
 
@@ -63,10 +65,8 @@ def end_session(pid: int, *, grace_s: float) -> None:
 
 
 def _signal(process: psutil.Process, number: int) -> None:
-    try:
+    with contextlib.suppress(psutil.NoSuchProcess):
         process.send_signal(number)
-    except psutil.NoSuchProcess:
-        pass
 
 
 class Record:
@@ -107,7 +107,7 @@ def _started(pid: int) -> float | None:
 def holder_of(port: int) -> str | None:
     """Who listens on a TCP port, in words; ``None`` when it is free."""
     for connection in psutil.net_connections(kind="tcp"):
-        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port:
+        if connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr[1] == port:
             name = "another user's process"
             if connection.pid is not None:
                 process = psutil.Process(connection.pid)

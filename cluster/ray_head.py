@@ -99,7 +99,10 @@ def ray_environment(settings: Settings, data: DataDir) -> Mapping[str, str]:
         "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     }
     if settings.serve.replicas == 1:
-        ports = {"RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(port), "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(port + 1)}
+        ports = {
+            "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(port),
+            "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(port + 1),
+        }
         return common | ports
     haproxy = data.sockets("haproxy")
     return common | {

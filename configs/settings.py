@@ -75,7 +75,11 @@ class Settings(BaseSettings):
     """Everything that can be configured."""
 
     model_config = SettingsConfigDict(
-        env_prefix="MNEMORAY_", env_nested_delimiter="__", extra="forbid", frozen=True, nested_model_default_partial_update=True
+        env_prefix="MNEMORAY_",
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        nested_model_default_partial_update=True,
     )
 
     profile: str | None = Field(None, description="embedded, node or cluster; or MNEMORAY_CONFIG=path to a YAML file")
@@ -119,7 +123,9 @@ def _yaml_file() -> Path:
     path = Path(explicit) if explicit else PROFILES / f"{os.environ.get('MNEMORAY_PROFILE', 'embedded')}.yaml"
     if not path.is_file():
         choices = ", ".join(sorted(profile.stem for profile in PROFILES.glob("*.yaml")))
-        raise ValueError(f"{path} does not exist; set MNEMORAY_PROFILE to one of {choices}, or MNEMORAY_CONFIG to a file")
+        raise ValueError(
+            f"{path} does not exist; set MNEMORAY_PROFILE to one of {choices}, or MNEMORAY_CONFIG to a file"
+        )
     return path
 
 

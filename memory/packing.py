@@ -123,7 +123,9 @@ def plan(
         spare = max(0, budget) - _cost(items)
         extra = _hand_over(sorted(left_out, key=lambda hit: -hit.parts.total), spare, count, overhead)
         items += extra
-        tiers = {tier: _with_extra(usage, [i for i in extra if i.hit.memory.tier is tier]) for tier, usage in tiers.items()}
+        tiers = {
+            tier: _with_extra(usage, [i for i in extra if i.hit.memory.tier is tier]) for tier, usage in tiers.items()
+        }
     return PackPlan(items=items, tiers=tiers, budget=max(0, budget), overhead=overhead)
 
 

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 # Every pattern is bounded, so that the time is linear in the text.
 _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         "private_key",
-        re.compile(r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----.{0,16384}?-----END [A-Z ]{0,30}PRIVATE KEY-----", re.DOTALL),
+        re.compile(
+            r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----.{0,16384}?-----END [A-Z ]{0,30}PRIVATE KEY-----", re.DOTALL
+        ),
     ),
     ("url_password", re.compile(r"(?<=://)[^\s:/@]{1,128}:[^\s/@]{1,256}(?=@)")),
     ("aws_key_id", re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")),
@@ -45,13 +48,13 @@ def redact_secrets(text: str) -> Redacted:
     """Replace each credential by ``[REDACTED:<kind>]``."""
     kinds = []
     for kind, pattern in _PATTERNS:
-        text, found = pattern.subn(lambda match, kind=kind: _mask(match, kind), text)
+        text, found = pattern.subn(partial(_mask, kind), text)
         if found:
             kinds.append(kind)
     return Redacted(text=text, kinds=tuple(kinds))
 
 
-def _mask(match: re.Match[str], kind: str) -> str:
+def _mask(kind: str, match: re.Match[str]) -> str:
     """Mask the whole match, or only the value of an assignment; what is masked already stays as it is."""
     value = match.groupdict().get("value")
     if value is None:

@@ -19,7 +19,7 @@ MAX_CONTENT = 16_384  # characters that are read
 
 _SENTENCE = re.compile(r"[^.!?\n]{1,600}[.!?]?")
 _HEDGE = re.compile(
-    r"\b(?:if|would|might|could|should|maybe|perhaps|wish|imagine|pretend|suppose|someone|they said|he said|she said)\b",
+    r"\b(?:if|would|might|could|should|maybe|perhaps|wish|imagine|pretend|suppose|someone|(?:they|he|she) said)\b",
     re.IGNORECASE,
 )
 _VALUE = r"(?P<value>[^,;:()\"]{2,120})"
@@ -41,30 +41,45 @@ def _rule(pattern: str, predicate: str, template: str, confidence: float) -> _Ru
 
 
 _RULES: tuple[_Rule, ...] = (
-    _rule(r"\bmy name is (?P<value>[^\W\d_][\w'-]{1,40}(?: [A-Z][\w'-]{1,40})?)", "name", "{who}'s name is {value}", 0.95),
+    _rule(
+        r"\bmy name is (?P<value>[^\W\d_][\w'-]{1,40}(?: [A-Z][\w'-]{1,40})?)", "name", "{who}'s name is {value}", 0.95
+    ),
     _rule(r"\bI(?:'m| am) (?P<value>\d{1,3}) years old\b", "age", "{who} is {value} years old", 0.9),
     _rule(r"\bI(?:'m| am) (?:originally )?from (?P<value>[A-Z][\w .'-]{1,60})", "from", "{who} is from {value}", 0.9),
     _rule(r"\bI live in (?P<value>[A-Z][\w .'-]{1,60})", "lives_in", "{who} lives in {value}", 0.9),
-    _rule(r"\bI (?:just |recently )?moved to (?P<value>[A-Z][\w .'-]{1,60})", "lives_in", "{who} moved to {value}", 0.8),
+    _rule(
+        r"\bI (?:just |recently )?moved to (?P<value>[A-Z][\w .'-]{1,60})", "lives_in", "{who} moved to {value}", 0.8
+    ),
     _rule(r"\bI work (?:at|for) (?P<value>[A-Z][\w .&'-]{1,60})", "employer", "{who} works at {value}", 0.9),
     _rule(rf"\bI work as an? {_VALUE}", "occupation", "{who} works as {value}", 0.9),
     _rule(
-        r"\bI(?:'m| am) an? (?P<value>(?:[\w-]+ ){0,2}(?:\w+er|\w+or|\w+ist|\w+ian|nurse|chef|student|coach|artist|vegan))\b",
-        "occupation", "{who} is a {value}", 0.75,
+        r"\bI(?:'m| am) an? (?P<value>(?:[\w-]+ ){0,2}(?:\w+er|\w+or|\w+ist|\w+ian|nurse|chef|student|coach|vegan))\b",
+        "occupation",
+        "{who} is a {value}",
+        0.75,
     ),
     _rule(rf"\bI(?:'m| am) allergic to {_VALUE}", "allergic_to", "{who} is allergic to {value}", 0.95),
     _rule(
         r"\bmy (?P<relation>wife|husband|partner|son|daughter|brother|sister|mother|mom|father|dad|dog|cat|boss)"
         r"(?:'s name is| is named| is called|,) (?P<value>[A-Z][\w'-]{1,40})",
-        "has_{relation}", "{who}'s {relation} is {value}", 0.9,
+        "has_{relation}",
+        "{who}'s {relation} is {value}",
+        0.9,
     ),
     _rule(
         r"\bmy fav(?:ou?rite)? (?P<relation>[\w ]{2,30}?) (?:is|are) " + _VALUE,
-        "favourite_{relation}", "{who}'s favourite {relation} is {value}", 0.9,
+        "favourite_{relation}",
+        "{who}'s favourite {relation} is {value}",
+        0.9,
     ),
     _rule(rf"\bI (?:really |much |strongly )?prefer {_VALUE}", "prefers", "{who} prefers {value}", 0.9),
     _rule(rf"\bI (?:really |absolutely |just )?(?:love|adore) {_VALUE}", "loves", "{who} loves {value}", 0.8),
-    _rule(rf"\bI (?:really |absolutely )?(?:hate|detest|can't stand|cannot stand) {_VALUE}", "hates", "{who} hates {value}", 0.8),
+    _rule(
+        rf"\bI (?:really |absolutely )?(?:hate|detest|can't stand|cannot stand) {_VALUE}",
+        "hates",
+        "{who} hates {value}",
+        0.8,
+    ),
     _rule(rf"\bI (?:really )?(?:don't|do not) like {_VALUE}", "dislikes", "{who} does not like {value}", 0.8),
     _rule(rf"\bI (?:really )?(?:like|enjoy) {_VALUE}", "likes", "{who} likes {value}", 0.75),
     _rule(rf"\bI (?:have|need) to {_VALUE}", "has_to", "{who} has to {value}", 0.6),
@@ -72,7 +87,9 @@ _RULES: tuple[_Rule, ...] = (
     _rule(
         r"\bI(?:'m| am) (?:going|planning) to (?P<value>[^,;:()\"]{3,80}? "
         r"(?:tomorrow|tonight|next \w+|this \w+|on \w+(?: \d{1,2})?|in \w+))\b",
-        "plans", "{who} plans to {value}", 0.7,
+        "plans",
+        "{who} plans to {value}",
+        0.7,
     ),
 )
 _CORRECTION = re.compile(
@@ -197,5 +214,3 @@ def _skills(interaction: Interaction, content: str) -> Iterable[SkillDraft]:
 def _name(goal: str) -> str:
     words = re.findall(r"\w+", goal.casefold())[:6]
     return "_".join(words)[:128] or "skill"
-
-

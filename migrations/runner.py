@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
-from typing import LiteralString, cast
+from typing import LiteralString
 
 import psycopg
 from psycopg import sql
@@ -30,7 +30,7 @@ CREATE TABLE IF NOT EXISTS schema_meta (key TEXT PRIMARY KEY, value TEXT NOT NUL
 class Migration:
     number: int
     name: str
-    text: str  # SQL with ``{dimension}``; literal braces doubled
+    text: LiteralString  # SQL with ``{dimension}``; literal braces doubled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,10 +97,9 @@ async def _apply_missing(connection: psycopg.AsyncConnection, fixed: FixedSettin
 
 
 async def _apply(connection: psycopg.AsyncConnection, migration: Migration, fixed: FixedSettings) -> None:
-    # The text ships with the code; only the dimension, an integer, is put into it.
-    text = cast(LiteralString, migration.text)
+    # Only the dimension, an integer, is put into the text, which ships with the code.
     async with connection.transaction():
-        await connection.execute(sql.SQL(text).format(dimension=sql.Literal(fixed.dimension)))
+        await connection.execute(sql.SQL(migration.text).format(dimension=sql.Literal(fixed.dimension)))
         await connection.execute(
             "INSERT INTO schema_migrations (number, name) VALUES (%s, %s)", [migration.number, migration.name]
         )

@@ -41,7 +41,9 @@ def parse_operation_id(text: str) -> tuple[Partition, MemoryId]:
             raise ValueError(prefix)
         return Partition(int(partition)), MemoryId(UUID(hex=memory_id))
     except ValueError:
-        raise InvalidInput(f"{text[:80]!r} is not an operation id; use the operation_id that a write returned") from None
+        raise InvalidInput(
+            f"{text[:80]!r} is not an operation id; use the operation_id that a write returned"
+        ) from None
 
 
 def interaction_from(body: MemoryIn, tenant_id: TenantId, agent_id: AgentId, reply_to: str | None) -> Interaction:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
+from typing import Any
 
 from fastapi import FastAPI
 
@@ -32,7 +33,9 @@ def build_app(settings: Settings) -> FastAPI:
             app.state.services = services
             yield
 
-    errors = {status: {"model": Problem} for status in (401, 404, 409, 413, 422, 429, 503)}
+    errors: dict[int | str, dict[str, Any]] = {
+        status: {"model": Problem} for status in (401, 404, 409, 413, 422, 429, 503)
+    }
     app = FastAPI(
         title="Mnemoray",
         version=version("mnemoray-cluster"),

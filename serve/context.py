@@ -54,9 +54,7 @@ class ContextBuilder:
         return await self._summarizer.summarize(text, query=query, max_tokens=item.fit)
 
 
-def available_tokens(
-    counter: TokenCounter, *, window: int, system_prompt: str, query: str, output_reserve: int
-) -> int:
+def available_tokens(counter: TokenCounter, *, window: int, system_prompt: str, query: str, output_reserve: int) -> int:
     budget = TokenBudget(
         window=window,
         system_tokens=counter.count(system_prompt),

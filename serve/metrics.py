@@ -16,18 +16,23 @@ class Metrics:
             "mnemoray_http_requests", "Requests", ["method", "route", "status"], registry=self.registry
         )
         self._seconds = Histogram(
-            "mnemoray_http_request_seconds", "Time to answer", ["method", "route"], buckets=_BUCKETS,
+            "mnemoray_http_request_seconds",
+            "Time to answer",
+            ["method", "route"],
+            buckets=_BUCKETS,
             registry=self.registry,
         )
         self._stages = Histogram(
-            "mnemoray_recall_stage_seconds", "Time of each stage of a search", ["stage"], buckets=_BUCKETS,
+            "mnemoray_recall_stage_seconds",
+            "Time of each stage of a search",
+            ["stage"],
+            buckets=_BUCKETS,
             registry=self.registry,
         )
-        self.pending = Gauge(
-            "mnemoray_ingest_pending", "Accepted writes that are not settled", registry=self.registry
-        )
+        self.pending = Gauge("mnemoray_ingest_pending", "Accepted writes that are not settled", registry=self.registry)
         self.lag = Gauge(
-            "mnemoray_ingest_lag_seconds", "Age of the oldest accepted write that is not settled",
+            "mnemoray_ingest_lag_seconds",
+            "Age of the oldest accepted write that is not settled",
             registry=self.registry,
         )
         self.access_buffer = Gauge(

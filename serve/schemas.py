@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -53,7 +54,7 @@ def _storable_json(value: Any) -> Any:
     """Every string in a JSON value must be storable, and every number finite."""
     if isinstance(value, str):
         return _storable(value)
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+    if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("numbers must be finite")
     if isinstance(value, dict):
         return {_storable(key): _storable_json(item) for key, item in value.items()}
@@ -76,15 +77,25 @@ def _in_range(value: datetime) -> datetime:
 
 
 Identifier = Annotated[
-    str, Field(min_length=1, max_length=ID_MAX_LENGTH), AfterValidator(_storable), AfterValidator(_not_blank), AfterValidator(_printable)
+    str,
+    Field(min_length=1, max_length=ID_MAX_LENGTH),
+    AfterValidator(_storable),
+    AfterValidator(_not_blank),
+    AfterValidator(_printable),
 ]
-Content = Annotated[str, Field(min_length=1, max_length=CONTENT_MAX_LENGTH), AfterValidator(_storable), AfterValidator(_not_blank)]
-Query = Annotated[str, Field(min_length=1, max_length=QUERY_MAX_LENGTH), AfterValidator(_storable), AfterValidator(_not_blank)]
+Content = Annotated[
+    str, Field(min_length=1, max_length=CONTENT_MAX_LENGTH), AfterValidator(_storable), AfterValidator(_not_blank)
+]
+Query = Annotated[
+    str, Field(min_length=1, max_length=QUERY_MAX_LENGTH), AfterValidator(_storable), AfterValidator(_not_blank)
+]
 Json = Annotated[JsonValue, AfterValidator(_storable_json)]
 JsonObject = Annotated[dict[str, JsonValue], AfterValidator(_storable_json)]
 Timestamp = Annotated[AwareDatetime, BeforeValidator(_offset_said), AfterValidator(_in_range)]
 Unit = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
-SkillName = Annotated[str, Field(min_length=1, max_length=SKILL_NAME_MAX_LENGTH), AfterValidator(_storable), AfterValidator(_not_blank)]
+SkillName = Annotated[
+    str, Field(min_length=1, max_length=SKILL_NAME_MAX_LENGTH), AfterValidator(_storable), AfterValidator(_not_blank)
+]
 Reward = Annotated[float, Field(allow_inf_nan=False, ge=-1e6, le=1e6)]
 Label = Annotated[str, Field(min_length=1, max_length=128), AfterValidator(_storable), AfterValidator(_not_blank)]
 
@@ -127,7 +138,9 @@ class MemoryIn(_Body):
 
 
 class WriteOptions(_Body):
-    wait: Literal["accepted", "persistent"] = Field("accepted", description="persistent answers once the row is committed")
+    wait: Literal["accepted", "persistent"] = Field(
+        "accepted", description="persistent answers once the row is committed"
+    )
     durability: Literal["default", "fsync"] = Field("default", description="fsync waits until the write is on disk")
 
 

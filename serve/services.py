@@ -23,7 +23,7 @@ from stores.postgres.ledger import LedgerStore
 from stores.postgres.memories import MemoryStore
 from stores.postgres.recall import RecallStore
 from stores.postgres.skills import SkillStore
-from stores.valkey.connection import open_valkey
+from stores.valkey.connection import Valkey, open_valkey
 from stores.valkey.ingest import IngestStreams, Listener
 from stores.valkey.working import WorkingMemoryStore
 
@@ -61,7 +61,9 @@ def load_embedder(settings: Settings, *, query_cache_size: int = 0) -> MiniLM:
 async def open_services(settings: Settings, stack: AsyncExitStack) -> Services:
     """Open everything; ``stack`` closes it in reverse order. Raises ``Unavailable`` or ``Misconfigured``."""
     if settings.postgres_dsn is None or settings.redis_url is None:
-        raise Misconfigured("set MNEMORAY_POSTGRES_DSN and MNEMORAY_REDIS_URL; 'mnemoray up' does it for its own servers")
+        raise Misconfigured(
+            "set MNEMORAY_POSTGRES_DSN and MNEMORAY_REDIS_URL; 'mnemoray up' does it for its own servers"
+        )
     database = Database(settings.postgres_dsn, pool_size=settings.postgres_pool_size)
     await database.open()
     stack.push_async_callback(database.close)
@@ -76,7 +78,7 @@ async def open_services(settings: Settings, stack: AsyncExitStack) -> Services:
     return _wire(settings, database, valkey, listener, access)
 
 
-def _wire(settings: Settings, database: Database, valkey, listener: Listener, access: AccessBuffer) -> Services:
+def _wire(settings: Settings, database: Database, valkey: Valkey, listener: Listener, access: AccessBuffer) -> Services:
     metrics, tokens, ledger = Metrics(), BpeCounter(), LedgerStore(database)
     embedder = load_embedder(settings, query_cache_size=settings.recall.query_cache_size)
     streams = IngestStreams(valkey, ingest=settings.ingest, working=settings.working)

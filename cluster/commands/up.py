@@ -55,7 +55,7 @@ def _say(text: str) -> None:
 
 def _welcome(supervisor: Supervisor, data: DataDir) -> None:
     where = "" if data == data_dir(None) else f" --data-dir {data.root}"
-    program = Path(sys.argv[0]).name if Path(sys.argv[0]).parent.name != "bin" else os.path.relpath(sys.argv[0])
+    program = os.path.relpath(Path(sys.executable).parent / "mnemoray")
     lines = [
         "",
         f"Mnemoray is ready at {supervisor.url} (API documentation: {supervisor.url}/docs)",

@@ -148,9 +148,7 @@ async def delete_memory(memory_id_: MemoryPath, agent: Agent, services: Open) ->
     """Forget one memory, what was derived from it alone, and its traces in sessions and queues."""
     target = memory_id(memory_id_)
     try:
-        deletion = await services.memories.delete(
-            agent.tenant_id, agent.agent_id, target, partition=agent.partition
-        )
+        deletion = await services.memories.delete(agent.tenant_id, agent.agent_id, target, partition=agent.partition)
     except NotFound:
         if await services.streams.pending(target, partition=agent.partition) != agent.tenant_id:
             raise

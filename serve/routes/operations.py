@@ -18,7 +18,9 @@ from stores.valkey.codec import decode_interaction
 router = APIRouter(prefix="/v1", tags=["operations"])
 
 
-async def _operation(services: Services, tenant_id: TenantId, partition: Partition, memory_id: MemoryId) -> OperationOut:
+async def _operation(
+    services: Services, tenant_id: TenantId, partition: Partition, memory_id: MemoryId
+) -> OperationOut:
     """Pending is asked last: a write may settle between the two questions, never un-settle."""
     name = operation_id(partition, memory_id)
     pending = await services.streams.pending(memory_id, partition=partition) == tenant_id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from fastapi import APIRouter
 
@@ -30,13 +30,11 @@ router = APIRouter(prefix="/v1/agents/{agent_id}", tags=["recall"])
 @router.post("/memories/search")
 async def search(body: SearchIn, agent: Agent, services: Open) -> SearchOut:
     """The best memories for a query, each with the five parts of its score."""
-    answer = await services.recall.search(
-        _question(body, agent, since=body.since, until=body.until)
-    )
+    answer = await services.recall.search(replace(_question(body, agent), since=body.since, until=body.until))
     return SearchOut(hits=[_hit(hit) for hit in answer.hits], revision=answer.revision)
 
 
-def _question(body: SearchIn | ContextIn, agent: AgentScope, **extra: object) -> Question:
+def _question(body: SearchIn | ContextIn, agent: AgentScope) -> Question:
     return Question(
         tenant_id=agent.tenant_id,
         agent_id=agent.agent_id,
@@ -48,7 +46,6 @@ def _question(body: SearchIn | ContextIn, agent: AgentScope, **extra: object) ->
         tiers=frozenset(body.tiers or Tier),
         floor=body.similarity_floor,
         weights=None if body.weights is None else body.weights.model_dump(exclude_none=True),
-        **extra,
     )
 
 
@@ -79,7 +76,7 @@ async def context(body: ContextIn, agent: Agent, services: Open) -> ContextOut:
 
 def _ratios(body: ContextIn, answer: Answer) -> BudgetRatios:
     own = answer.profile.budget_ratios if answer.profile else {}
-    return BudgetRatios().merged(own).merged(body.ratios or {})
+    return BudgetRatios().merged(own).merged({tier.value: share for tier, share in (body.ratios or {}).items()})
 
 
 def _context_out(built: Context, available: int, body: ContextIn) -> ContextOut:

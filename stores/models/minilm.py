@@ -47,7 +47,7 @@ class MiniLM:
         if (known := self._cache.get(text)) is not None:
             self._cache.move_to_end(text)
             return known
-        vector = (await self.embed_documents([text]))[0]
+        vector: Vectors = (await self.embed_documents([text]))[0]
         self._remember(text, vector)
         return vector
 

@@ -153,9 +153,7 @@ async def _remove(connection: Connection, tenant_id: TenantId, memory_id: Memory
     return row
 
 
-def _letter(
-    partition: Partition, interaction: Interaction, payload: bytes, settlement: Settlement
-) -> dict[str, Any]:
+def _letter(partition: Partition, interaction: Interaction, payload: bytes, settlement: Settlement) -> dict[str, Any]:
     return {
         "id": interaction.id,
         "tenant_id": interaction.tenant_id,

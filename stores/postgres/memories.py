@@ -275,9 +275,7 @@ async def _remember_change(connection: Connection, tenant_id: TenantId, before: 
     await connection.execute(_SQL["add_history"], values)
 
 
-async def _derived(
-    connection: Connection, tenant_id: TenantId, ids: Sequence[MemoryId]
-) -> list[tuple[MemoryId, Tier]]:
+async def _derived(connection: Connection, tenant_id: TenantId, ids: Sequence[MemoryId]) -> list[tuple[MemoryId, Tier]]:
     found = await _rows(connection, "derived_only_from", {"ids": list(ids), "tenant_id": tenant_id})
     return [(MemoryId(row["memory_id"]), Tier(row["tier"])) for row in found]
 

@@ -89,8 +89,15 @@ def skill(row: Row) -> Memory:
         details={
             key: row[key]
             for key in (
-                "skill_name", "trigger_pattern", "policy", "tool_sequence",
-                "success_count", "failure_count", "success_rate", "avg_reward", "version",
+                "skill_name",
+                "trigger_pattern",
+                "policy",
+                "tool_sequence",
+                "success_count",
+                "failure_count",
+                "success_rate",
+                "avg_reward",
+                "version",
             )
         },
     )

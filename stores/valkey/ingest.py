@@ -131,7 +131,7 @@ class IngestStreams:
     async def requeue(self, interaction: Interaction, *, partition: Partition) -> None:
         """Put a dead letter back. It counts as accepted already."""
         names = [keys.stream(partition), keys.operations(partition), keys.pending(partition)]
-        values = [interaction.id.hex, interaction.tenant_id, encode_interaction(interaction)]
+        values: list[Any] = [interaction.id.hex, interaction.tenant_id, encode_interaction(interaction)]
         with translated():
             await self._valkey.eval(self._requeue, len(names), *names, *values)
 
@@ -140,7 +140,7 @@ class IngestStreams:
     ) -> None:
         """Ask the shard to extract facts from an episode again."""
         request = ExtractionRequest(tenant_id=tenant_id, agent_id=agent_id, memory_id=memory_id)
-        fields = {"kind": "extract", "id": "", "tenant": tenant_id, "body": encode_extraction(request)}
+        fields: dict[Any, Any] = {"kind": "extract", "id": "", "tenant": tenant_id, "body": encode_extraction(request)}
         with translated():
             await self._valkey.xadd(keys.stream(partition), fields)
 
@@ -148,7 +148,7 @@ class IngestStreams:
         """The tenant of a write that is not settled yet."""
         with translated():
             tenant = await self._valkey.hget(keys.operations(partition), memory_id.hex)
-        return None if tenant is None else TenantId(tenant.decode())
+        return None if tenant is None else TenantId(tenant.decode() if isinstance(tenant, bytes) else tenant)
 
     async def counts(self, tenant_id: TenantId, partitions: int) -> tuple[int, int]:
         """Writes of a tenant: ever accepted, and not settled."""

@@ -132,8 +132,8 @@ class WorkingMemoryStore:
     async def get_skills(self, tenant_id: TenantId, agent_id: AgentId, partition: Partition) -> bytes | None:
         """The cached body, or ``None``."""
         with translated():
-            body: bytes | None = await self._valkey.hget(keys.skills(partition, tenant_id, agent_id), "body")
-        return body
+            body = await self._valkey.hget(keys.skills(partition, tenant_id, agent_id), "body")
+        return None if body is None else _bytes(body)
 
     async def put_skills(
         self, tenant_id: TenantId, agent_id: AgentId, partition: Partition, body: bytes, *, revision: int
@@ -143,9 +143,7 @@ class WorkingMemoryStore:
         with translated():
             await self._valkey.eval(self._put_skills, 1, name, revision, body, SKILLS_TTL_S)
 
-    async def drop_skills(
-        self, tenant_id: TenantId, agent_id: AgentId, partition: Partition, *, revision: int
-    ) -> None:
+    async def drop_skills(self, tenant_id: TenantId, agent_id: AgentId, partition: Partition, *, revision: int) -> None:
         """Invalidate what was cached before ``revision``."""
         await self.put_skills(tenant_id, agent_id, partition, b"", revision=revision)
 
@@ -156,3 +154,7 @@ def _sessions(key: SessionKey) -> str:
 
 def _text(value: bytes | str) -> str:
     return value.decode() if isinstance(value, bytes) else value
+
+
+def _bytes(value: bytes | str) -> bytes:
+    return value.encode() if isinstance(value, str) else value

@@ -428,9 +428,7 @@ async def test_without_a_tenant_nothing_is_visible(world: World, table: str) -> 
 @pytest.mark.parametrize("table", ["episodic_memory", "semantic_memory", "namespaces"])
 async def test_sql_that_forgets_the_tenant_sees_one_tenant(world: World, table: str) -> None:
     async with world.database.transaction(OTHER) as connection:
-        cursor = await connection.execute(
-            sql.SQL("SELECT DISTINCT tenant_id FROM {}").format(sql.Identifier(table))
-        )
+        cursor = await connection.execute(sql.SQL("SELECT DISTINCT tenant_id FROM {}").format(sql.Identifier(table)))
         assert [row["tenant_id"] for row in await cursor.fetchall()] == [OTHER]
 
 

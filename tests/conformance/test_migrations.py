@@ -167,11 +167,10 @@ async def test_an_episode_is_accepted(connection: AsyncConnection) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [{"event_type": "dream"}, {"importance": 1.1}, {"importance": -0.1}, {"outcome": "?"}, {"retention_tier": ""}]
+    "bad",
+    [{"event_type": "dream"}, {"importance": 1.1}, {"importance": -0.1}, {"outcome": "?"}, {"retention_tier": ""}],
 )
-async def test_episodes_outside_the_vocabulary_are_refused(
-    connection: AsyncConnection, bad: dict[str, object]
-) -> None:
+async def test_episodes_outside_the_vocabulary_are_refused(connection: AsyncConnection, bad: dict[str, object]) -> None:
     await connection.execute("SELECT ensure_episodic_partition(now())")
     with pytest.raises(errors.CheckViolation):
         await connection.execute(EPISODE, GOOD | bad)
