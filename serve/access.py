@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from memory.errors import Unavailable
 from memory.records import Memory, TenantId, Tier
 from stores.postgres.access import AccessKey, AccessStore
+from stores.tasks import end
 
 logger = logging.getLogger(__name__)
 MAX_BUFFER = 100_000  # memories; more than this between two flushes are not counted
@@ -47,9 +47,7 @@ class AccessBuffer:
     async def close(self) -> None:
         """Stop the task and write what is left."""
         if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await end(self._task)
         await self._flush()
 
     async def _run(self) -> None:

@@ -300,7 +300,8 @@ BEGIN
     IF to_regclass(name) IS NOT NULL THEN
         RETURN name;
     END IF;
-    PERFORM pg_advisory_xact_lock(hashtext('mnemoray:episodic_partition'));
+    -- A table lock, not an advisory one: it makes this backend see what others have attached meanwhile.
+    LOCK TABLE episodic_memory IN SHARE UPDATE EXCLUSIVE MODE;
     IF to_regclass(name) IS NOT NULL THEN
         RETURN name;
     END IF;

@@ -17,6 +17,7 @@ from redis.exceptions import RedisError, ResponseError
 from configs.settings import IngestSettings, WorkingMemorySettings
 from memory.errors import Backpressure, Conflict, InvalidInput, MnemorayError, Unavailable
 from memory.records import AgentId, Interaction, MemoryId, Partition, SessionId, Settlement, TenantId, UserId
+from stores.tasks import end
 from stores.valkey import keys
 from stores.valkey.codec import (
     ExtractionRequest,
@@ -326,9 +327,7 @@ class Listener:
 
     async def close(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await end(self._task)
 
     @contextmanager
     def expecting(self, ids: Sequence[MemoryId]) -> Iterator[None]:

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from numpy.random import default_rng
 from pgvector import Vector
-from psycopg import conninfo, sql
+from psycopg import sql
 
 from configs.settings import RecallSettings
 from memory.ports import Vectors
@@ -202,7 +202,8 @@ async def index(database: Database) -> None:
         for tier in GRAPHS:
             await connection.execute(
                 sql.SQL(
-                    "CREATE INDEX {} ON {} USING hnsw (embedding vector_cosine_ops) WITH (m = 16, ef_construction = 200)"
+                    "CREATE INDEX {} ON {} USING hnsw (embedding vector_cosine_ops) "
+                    "WITH (m = 16, ef_construction = 200)"
                 ).format(sql.Identifier(f"idx_{tier}_embedding"), sql.Identifier(f"{tier}_memory"))
             )
             await connection.execute(sql.SQL("ANALYZE {}").format(sql.Identifier(f"{tier}_memory")))
@@ -214,28 +215,18 @@ async def parents(database: Database) -> dict[str, str]:
         cursor = await connection.execute(
             "SELECT child.relname AS child, parent.relname AS parent FROM pg_inherits "
             "JOIN pg_class AS child ON child.oid = inhrelid JOIN pg_class AS parent ON parent.oid = inhparent "
-            "WHERE child.relkind = 'i' AND child.relnamespace = 'key_queries'::regnamespace"
+            "WHERE child.relkind = 'i'"
         )
         return {row["child"]: row["parent"] for row in await cursor.fetchall()}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def world(postgres_dsn: str) -> AsyncIterator[World]:
-    """A schema of its own, so that no other test's rows change the plans."""
-    dsn = conninfo.make_conninfo(postgres_dsn, options="-c search_path=key_queries,public")
-    plain = Database(postgres_dsn, pool_size=1)
-    await plain.open()
-    async with plain.connection() as connection:
-        await connection.execute("DROP SCHEMA IF EXISTS key_queries CASCADE")
-        await connection.execute("CREATE SCHEMA key_queries")
-    await plain.close()
-    await migrate(dsn, FixedSettings(partitions=64, dimension=DIMENSION))
-    database = Database(dsn, pool_size=4)
+    await migrate(postgres_dsn, FixedSettings(partitions=64, dimension=DIMENSION))
+    database = Database(postgres_dsn, pool_size=4)
     await database.open()
     namespaces = await fill(database)
     yield World(database, namespaces, await parents(database))
-    async with database.connection() as connection:
-        await connection.execute("DROP SCHEMA key_queries CASCADE")
     await database.close()
 
 
@@ -409,10 +400,9 @@ async def nearest(world: World, settings: RecallSettings, scope: Scope, query: V
 async def test_another_tenant_with_the_same_names_sees_its_own(world: World, settings: RecallSettings) -> None:
     store = RecallStore(world.database, settings)
     tiers = [Tier.EPISODIC, Tier.SEMANTIC, Tier.PROCEDURAL]
-    scope = {"agent_id": AgentId("agent-0"), "user_id": UserId("big")}
+    scopes = [Scope(tenant_id=t, agent_id=AgentId("agent-0"), user_id=UserId("big")) for t in (TENANT, OTHER)]
     mine, theirs = [
-        await store.candidates(Scope(tenant_id=t, **scope), vectors(1)[0], model=MODEL, tiers=tiers, limit=1000)
-        for t in (TENANT, OTHER)
+        await store.candidates(scope, vectors(1)[0], model=MODEL, tiers=tiers, limit=1000) for scope in scopes
     ]
     assert len([c for c in theirs if c.memory.tier is Tier.SEMANTIC]) == 500
     assert not {c.memory.id for c in mine} & {c.memory.id for c in theirs}

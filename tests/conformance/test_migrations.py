@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from typing import LiteralString, cast
+from typing import LiteralString
 
 import psycopg
 import pytest
@@ -88,10 +88,10 @@ async def test_no_server_is_unavailable() -> None:
 @pytest.mark.parametrize(
     "change", ["UPDATE audit_log SET action = 'other'", "DELETE FROM audit_log", "TRUNCATE audit_log"]
 )
-async def test_the_audit_log_is_append_only(connection: AsyncConnection, change: str) -> None:
+async def test_the_audit_log_is_append_only(connection: AsyncConnection, change: LiteralString) -> None:
     await connection.execute("INSERT INTO audit_log (tenant_id, action, subject) VALUES ('acme', 'erase', 'user:1')")
     with pytest.raises(errors.RaiseException, match="append-only"):
-        await connection.execute(cast("LiteralString", change))
+        await connection.execute(change)
     cursor = await connection.execute("SELECT action FROM audit_log")
     assert await cursor.fetchall() == [("erase",)]
 
@@ -211,7 +211,8 @@ async def test_confidence_is_a_share(connection: AsyncConnection) -> None:
 async def test_the_success_rate_follows_from_the_counts(connection: AsyncConnection) -> None:
     await connection.execute(
         "INSERT INTO procedural_memory (tenant_id, agent_id, skill_name, trigger_pattern, policy, success_count, "
-        "failure_count, revision) VALUES ('acme', 'a', 's', 't', '{}', 3, 1, 1), ('acme', 'a', 's2', 't', '{}', 0, 0, 1)"
+        "failure_count, revision) "
+        "VALUES ('acme', 'a', 's', 't', '{}', 3, 1, 1), ('acme', 'a', 's2', 't', '{}', 0, 0, 1)"
     )
     cursor = await connection.execute("SELECT success_rate FROM procedural_memory ORDER BY skill_name")
     assert await cursor.fetchall() == [(0.75,), (0.0,)]

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import numpy as np
 import pytest
 import pytest_asyncio
-from psycopg import conninfo, sql
+from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from configs.settings import RecallSettings
@@ -99,19 +99,10 @@ class Rows:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def database(postgres_dsn: str) -> AsyncIterator[Database]:
-    plain = Database(postgres_dsn, pool_size=1)
-    await plain.open()
-    async with plain.connection() as connection:
-        await connection.execute("DROP SCHEMA IF EXISTS recall_test CASCADE")
-        await connection.execute("CREATE SCHEMA recall_test")
-    await plain.close()
-    dsn = conninfo.make_conninfo(postgres_dsn, options="-c search_path=recall_test,public")
-    await migrate(dsn, FixedSettings(partitions=64, dimension=DIMENSION))
-    database = Database(dsn, pool_size=8)
+    await migrate(postgres_dsn, FixedSettings(partitions=64, dimension=DIMENSION))
+    database = Database(postgres_dsn, pool_size=8)
     await database.open()
     yield database
-    async with database.connection() as connection:
-        await connection.execute("DROP SCHEMA recall_test CASCADE")
     await database.close()
 
 

@@ -36,7 +36,7 @@ def _decode(kind: Any, value: Any) -> Any:
     if origin is Mapping:
         return {key: _decode(get_args(kind)[1], item) for key, item in _a(dict, value).items()}
     if is_dataclass(kind):
-        return _record(cast(type[Any], kind), _a(dict, value))
+        return _record(kind, _a(dict, value))
     return _scalar(kind, value)
 
 
@@ -56,14 +56,14 @@ def _a(kind: type[T], value: Any) -> T:
     return value
 
 
-def _record(kind: type[Any], value: Mapping[str, Any]) -> Any:
+def _record(kind: Any, value: Mapping[str, Any]) -> Any:
     hints = _hints(kind)
     known = {f.name: _decode(hints[f.name], value[f.name]) for f in fields(kind) if f.name in value or _required(f)}
     return kind(**known)
 
 
 @cache
-def _hints(kind: type[Any]) -> dict[str, Any]:
+def _hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
 

@@ -32,7 +32,7 @@ class RetryPolicy:
         """
         if attempt >= self.max_attempts or not (_untouched(error) or (repeatable and _passing(error))):
             return None
-        backoff = self.jitter() * min(self.max_delay_s, self.base_delay_s * 2 ** (attempt - 1))
+        backoff = self.jitter() * min(self.max_delay_s, self.base_delay_s * 2.0 ** (attempt - 1))
         asked = error.retry_after_s if isinstance(error, ApiError) else None
         if asked is None:
             return backoff

@@ -225,9 +225,7 @@ class Memories(Verbs):
 
     def delete_all(self, *, agent_id: str, user_id: str) -> Deleted:
         """Forget everything that an agent stored of one user."""
-        return self._delete(
-            Deleted, path("agents", agent_id, "memories"), {"user_id": user_id}, repeatable=True
-        )
+        return self._delete(Deleted, path("agents", agent_id, "memories"), {"user_id": user_id}, repeatable=True)
 
     def history(self, memory_id: UUID | str, *, agent_id: str) -> Sequence[HistoryEvent]:
         """How a memory changed, oldest first."""
