@@ -47,7 +47,7 @@ class RecallSettings(_Section):
     exact_below: int = Field(50_000, ge=0, description="live rows of a scope up to which the scan is exact")
     ef_search: int = Field(500, ge=1, le=1000)
     max_scan_tuples: int = Field(200_000, ge=1)
-    candidates: int = Field(100, ge=1, le=1000, description="candidates fetched per tier, at least")
+    candidates: int = Field(200, ge=1, le=1000, description="candidates fetched per tier, at least")
     similarity_floor: float = Field(0.0, ge=0.0, le=1.0)
     query_cache_size: int = Field(1024, ge=0)
     access_flush_s: float = Field(2.0, gt=0, description="how often access statistics are written")

@@ -114,7 +114,7 @@ def plan(
     left_out: list[Hit] = []
     tiers: dict[Tier, TierUsage] = {}
     for tier in Tier:
-        allocated = math.floor(max(0, budget) * shares[tier.value])
+        allocated = math.floor(max(0, budget) * shares[tier.value] + 1e-9)  # 100 * 0.29 is 28.999…
         taken, missed = _fill([hit for hit in hits if hit.memory.tier is tier], allocated, count, overhead)
         items += taken
         left_out += missed
@@ -176,15 +176,15 @@ def _with_extra(usage: TierUsage, extra: Sequence[PlannedItem]) -> TierUsage:
 def assemble(plan: PackPlan, texts: Sequence[str], count: Count) -> Context:
     """Put the final texts in, one per planned item.
 
-    Every text is counted again: a summary may be longer than it promised, and the budget holds all the same. An
-    empty text is dropped.
+    Every text is counted again: a summary may be longer than it promised, and the budget holds all the same. A
+    blank text is dropped.
     """
     items: list[PackedItem] = []
     dropped: list[Tier] = []
     used = 0
     for planned, text in zip(plan.items, texts, strict=True):
         tokens = count(text) + plan.overhead
-        if not text or tokens > planned.tokens or used + tokens > plan.budget:
+        if not text.strip() or tokens > planned.tokens or used + tokens > plan.budget:
             dropped.append(planned.hit.memory.tier)
             continue
         used += tokens

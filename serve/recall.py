@@ -11,6 +11,7 @@ from time import perf_counter
 import numpy as np
 
 from configs.settings import RecallSettings
+from memory.fusion import fuse
 from memory.normalise import content_hash
 from memory.phrasing import episode_text
 from memory.ports import Embedder, Vectors
@@ -30,6 +31,7 @@ from memory.records import (
 from memory.scoring import Candidate, Hit, ScoringWeights, rank
 from serve.access import AccessBuffer
 from serve.metrics import Metrics
+from stores.models.stemming import EnglishStemmer
 from stores.postgres.recall import Filters, RecallStore, Scope
 from stores.valkey.keys import SessionKey
 from stores.valkey.working import WorkingMemoryStore
@@ -82,6 +84,7 @@ class Recall:
         self._access = access
         self._metrics = metrics
         self._settings = settings
+        self._stem = EnglishStemmer()
 
     async def search(self, question: Question) -> Answer:
         """The best memories by the five-factor score. Raises ``Unavailable`` and ``InvalidInput``."""
@@ -102,7 +105,9 @@ class Recall:
     def _rank(self, question: Question, candidates: Sequence[Candidate], profile: AgentProfile | None) -> list[Hit]:
         weights = ScoringWeights().merged(profile.scoring if profile else {}).merged(question.weights or {})
         floor = self._settings.similarity_floor if question.floor is None else question.floor
-        return rank(candidates, weights=weights, now=datetime.now(UTC), floor=floor, limit=question.limit)
+        near = [candidate for candidate in candidates if candidate.relevance >= floor]
+        fused = fuse(question.query, near, self._stem)
+        return rank(fused, weights=weights, now=datetime.now(UTC), floor=0.0, limit=question.limit)
 
     async def _working_memory(self, question: Question) -> WorkingMemory:
         if question.session_id is None:

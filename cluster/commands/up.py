@@ -55,16 +55,17 @@ def _say(text: str) -> None:
 
 def _welcome(supervisor: Supervisor, data: DataDir) -> None:
     where = "" if data == data_dir(None) else f" --data-dir {data.root}"
-    program = os.path.relpath(Path(sys.executable).parent / "mnemoray")
+    program = Path(sys.executable).parent / "mnemoray"
+    example = Path(__file__).parents[2] / "docs" / "examples" / "conversation.json"
     lines = [
         "",
         f"Mnemoray is ready at {supervisor.url} (API documentation: {supervisor.url}/docs)",
         f"API key: {supervisor.api_key}",
         "",
         "In a second terminal:",
-        f"  {program} import conversation.json --agent demo{where}",
-        f'  {program} recall "What does Ann like?" --agent demo --user ann{where}',
-        f'  {program} context "What does Ann like?" --agent demo --user ann{where}',
+        f"  {program} import {example} --agent demo --user ann{where}",
+        f'  {program} recall "What does Ann drink?" --agent demo --user ann{where}',
+        f'  {program} context "What does Ann drink?" --agent demo --user ann{where}',
         "",
         f"  curl -s {supervisor.url}/v1/agents/demo/memories -H 'Authorization: Bearer {supervisor.api_key}' \\",
         '    -H \'Content-Type: application/json\' -d \'{"user_id": "ann", "content": "I prefer green tea."}\'',
