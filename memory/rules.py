@@ -22,6 +22,8 @@ _HEDGE = re.compile(
     r"\b(?:if|would|might|could|should|maybe|perhaps|wish|imagine|pretend|suppose|someone|(?:they|he|she) said)\b",
     re.IGNORECASE,
 )
+#: Words that begin with a capital letter, as names of places and firms do.
+_PROPER = r"(?P<value>[A-Z][\w.'-]{1,40}(?: (?:of |& )?[A-Z][\w.'-]{0,40}){0,4})"
 _VALUE = r"(?P<value>[^,;:()\"]{2,120})"
 
 
@@ -36,21 +38,23 @@ class _Rule:
 
 
 def _rule(pattern: str, predicate: str, template: str, confidence: float) -> _Rule:
-    compiled = re.compile(pattern, re.IGNORECASE)
+    # A name begins with a capital letter, and only in such a rule does the case matter.
+    compiled = re.compile(pattern, 0 if "[A-Z]" in pattern else re.IGNORECASE)
     return _Rule(pattern=compiled, predicate=predicate, template=template, confidence=confidence)
 
 
 _RULES: tuple[_Rule, ...] = (
     _rule(
-        r"\bmy name is (?P<value>[^\W\d_][\w'-]{1,40}(?: [A-Z][\w'-]{1,40})?)", "name", "{who}'s name is {value}", 0.95
+        r"\b[Mm]y name is (?P<value>[^\W\d_][\w'-]{1,40}(?: [A-Z][\w'-]{1,40})?)",
+        "name",
+        "{who}'s name is {value}",
+        0.95,
     ),
     _rule(r"\bI(?:'m| am) (?P<value>\d{1,3}) years old\b", "age", "{who} is {value} years old", 0.9),
-    _rule(r"\bI(?:'m| am) (?:originally )?from (?P<value>[A-Z][\w .'-]{1,60})", "from", "{who} is from {value}", 0.9),
-    _rule(r"\bI live in (?P<value>[A-Z][\w .'-]{1,60})", "lives_in", "{who} lives in {value}", 0.9),
-    _rule(
-        r"\bI (?:just |recently )?moved to (?P<value>[A-Z][\w .'-]{1,60})", "lives_in", "{who} moved to {value}", 0.8
-    ),
-    _rule(r"\bI work (?:at|for) (?P<value>[A-Z][\w .&'-]{1,60})", "employer", "{who} works at {value}", 0.9),
+    _rule(r"\bI(?:'m| am) (?:originally )?from " + _PROPER, "from", "{who} is from {value}", 0.9),
+    _rule(r"\bI live in " + _PROPER, "lives_in", "{who} lives in {value}", 0.9),
+    _rule(r"\bI (?:just |recently )?moved to " + _PROPER, "lives_in", "{who} moved to {value}", 0.8),
+    _rule(r"\bI work (?:at|for) " + _PROPER, "employer", "{who} works at {value}", 0.9),
     _rule(rf"\bI work as an? {_VALUE}", "occupation", "{who} works as {value}", 0.9),
     _rule(
         r"\bI(?:'m| am) an? (?P<value>(?:[\w-]+ ){0,2}(?:\w+er|\w+or|\w+ist|\w+ian|nurse|chef|student|coach|vegan))\b",
@@ -60,7 +64,7 @@ _RULES: tuple[_Rule, ...] = (
     ),
     _rule(rf"\bI(?:'m| am) allergic to {_VALUE}", "allergic_to", "{who} is allergic to {value}", 0.95),
     _rule(
-        r"\bmy (?P<relation>wife|husband|partner|son|daughter|brother|sister|mother|mom|father|dad|dog|cat|boss)"
+        r"\b[Mm]y (?P<relation>wife|husband|partner|son|daughter|brother|sister|mother|mom|father|dad|dog|cat|boss)"
         r"(?:'s name is| is named| is called|,) (?P<value>[A-Z][\w'-]{1,40})",
         "has_{relation}",
         "{who}'s {relation} is {value}",

@@ -20,6 +20,8 @@ DATA = Path(os.environ.get("MNEMORAY_EVAL_DATA") or Path(__file__).parents[3] / 
 FOUND = [
     ("My name is Ann.", "Ann's name is Ann", "name"),
     ("I live in Oslo.", "Ann lives in Oslo", "lives_in"),
+    ("Hi, my name is Ann Lee and this is fine.", "Ann's name is Ann Lee", "name"),
+    ("I live in New York with my cat.", "Ann lives in New York", "lives_in"),
     ("I prefer dark mode over light mode.", "Ann prefers dark mode over light mode", "prefers"),
     ("Honestly, I hate cold coffee!", "Ann hates cold coffee", "hates"),
     ("I don't like horror films.", "Ann does not like horror films", "dislikes"),
