@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
+from cluster.processes import free_port
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def instance(url: str | None, key: str | None) -> Iterator[Instance]:
     root = Path(tempfile.mkdtemp(prefix="mn-"))
     root.chmod(0o755)
     try:
-        _mnemoray("up", "--detach", "--data-dir", str(root), "--port", str(_free_port()))
+        _mnemoray("up", "--detach", "--data-dir", str(root), "--port", str(free_port()))
         found = json.loads((root / "run" / "endpoint.json").read_text())
         yield Instance(found["url"], Path(found["key_file"]).read_text().strip())
     finally:
@@ -49,13 +50,6 @@ def instance(url: str | None, key: str | None) -> Iterator[Instance]:
 
 def _mnemoray(*arguments: str, check: bool = True) -> None:
     subprocess.run([sys.executable, "-m", "cluster.cli", *arguments], check=check, stdout=sys.stderr)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def machine() -> dict[str, object]:

@@ -6,7 +6,6 @@ Running it again with another number of shards or replicas changes the running s
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections.abc import Sequence
 
@@ -15,6 +14,7 @@ import ray
 from ray import serve as ray_serve
 
 from actors.shard import NAMESPACE, ensure_shard, shard_name
+from cluster.processes import free_port
 from configs.settings import Settings
 from memory.errors import Misconfigured, Unavailable
 from memory.routing import assignments
@@ -23,6 +23,7 @@ from stores.postgres.database import Database
 from stores.postgres.shards import ShardStore
 
 READY_TIMEOUT_S = 120.0
+ATTEMPTS = 3
 
 
 def deploy(settings: Settings) -> None:
@@ -31,11 +32,24 @@ def deploy(settings: Settings) -> None:
     names = [shard_name(index) for index in range(settings.shards)]
     shards = [ensure_shard(name, settings) for name in names]
     asyncio.run(_assign(settings, names))
-    ray_serve.start(http_options={"host": settings.serve.host, "port": _proxy_port(settings)})
-    ray_serve.run(build_application(settings), name=NAME, route_prefix="/")
+    _serve(settings)
     ray.get([shard.owned.remote() for shard in shards], timeout=READY_TIMEOUT_S)
     _retire(names)
     _await_ready(settings)
+
+
+def _serve(settings: Settings) -> None:
+    """Deploy the API. A Serve that once found the port taken never tries it again, so a failed one is replaced."""
+    for attempt in range(1, ATTEMPTS + 1):
+        ray_serve.start(http_options={"host": settings.serve.host, "port": _proxy_port(settings)})
+        try:
+            ray_serve.run(build_application(settings), name=NAME, route_prefix="/")
+        except RuntimeError as exc:
+            if attempt == ATTEMPTS:
+                raise Unavailable(f"the API could not be deployed: {exc}; see Ray's logs") from exc
+            ray_serve.shutdown()  # type: ignore[no-untyped-call]
+        else:
+            return
 
 
 def _proxy_port(settings: Settings) -> int:
@@ -46,10 +60,7 @@ def _proxy_port(settings: Settings) -> int:
     """
     if settings.serve.replicas > 1:
         return settings.serve.port
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return free_port()
 
 
 async def _assign(settings: Settings, names: Sequence[str]) -> None:

@@ -5,13 +5,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
+import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
+from memory.errors import Conflict
+
+#: Above the ports that Ray gives its workers (10002 to 19999), below the ephemeral range of Linux (32768).
+FREE_PORTS = range(20_000, 30_000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,13 +111,36 @@ def _started(pid: int) -> float | None:
         return None
 
 
+def free_port() -> int:
+    """A free TCP port on loopback, outside the kernel's ephemeral range.
+
+    A port inside that range can become the local end of somebody's connection between now and its use: even a client
+    that knocks at the port while nothing listens can end up connected to itself.
+    """
+    for port in random.sample(FREE_PORTS, k=len(FREE_PORTS)):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise Conflict(f"no port of {FREE_PORTS.start} to {FREE_PORTS.stop} is free")
+
+
+def _command(pid: int) -> str:
+    try:
+        process = psutil.Process(pid)
+        return " ".join(process.cmdline()[:3]) or process.name()
+    except psutil.Error:
+        return "ended meanwhile"
+
+
 def holder_of(port: int) -> str | None:
     """Who listens on a TCP port, in words; ``None`` when it is free."""
     for connection in psutil.net_connections(kind="tcp"):
         if connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr[1] == port:
             name = "another user's process"
             if connection.pid is not None:
-                process = psutil.Process(connection.pid)
-                name = f"process {process.pid} ({' '.join(process.cmdline()[:3]) or process.name()})"
+                name = f"process {connection.pid} ({_command(connection.pid)})"
             return name
     return None

@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -23,7 +22,7 @@ import httpx
 
 from cluster.paths import DataDir
 from cluster.postgres_server import PostgresServer
-from cluster.processes import Record, end_session, holder_of
+from cluster.processes import Record, end_session, free_port, holder_of
 from cluster.ray_head import RayHead
 from cluster.valkey_server import ValkeyServer
 from configs.settings import Settings
@@ -65,9 +64,7 @@ class Supervisor:
         self._postgres = None if settings.postgres_dsn else PostgresServer(data)
         self._valkey = None if settings.redis_url else ValkeyServer(data)
         self._ray = (
-            None
-            if settings.ray_address
-            else RayHead(data, settings, gcs_port=_free_port(), dashboard_port=_free_port())
+            None if settings.ray_address else RayHead(data, settings, gcs_port=free_port(), dashboard_port=free_port())
         )
         self._servers: list[Server] = [s for s in (self._postgres, self._valkey, self._ray) if s is not None]
 
@@ -218,13 +215,6 @@ class Supervisor:
 def _owner(lock: IO[str]) -> str:
     lock.seek(0)
     return f"process {lock.read().strip() or 'unknown'}"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def endpoint(data: DataDir) -> dict[str, object]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,8 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+
+from cluster.processes import free_port
 
 
 @dataclass
@@ -97,13 +98,6 @@ def wait_until(condition: Callable[[], bool], timeout_s: float, otherwise: str) 
     while not condition():
         assert time.monotonic() < deadline, otherwise
         time.sleep(0.2)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,8 @@ import psutil
 import pytest
 
 from cluster.exit_codes import ExitCode
-from tests.acceptance.conftest import Running, free_port
+from cluster.processes import free_port
+from tests.acceptance.conftest import Running
 
 pytestmark = pytest.mark.timeout(600)
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "conversation.json"
