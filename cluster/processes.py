@@ -19,6 +19,7 @@ from memory.errors import Conflict
 
 #: Above the ports that Ray gives its workers (10002 to 19999), below the ephemeral range of Linux (32768).
 FREE_PORTS = range(20_000, 30_000)
+SERVERS = {"postgres", "valkey-server", "ray", "raylet", "gcs_server"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +57,21 @@ def session_of(pid: int) -> list[psutil.Process]:
             if os.getsid(process.pid) == pid:
                 found.append(process)
         except (ProcessLookupError, PermissionError):
+            continue
+    return found
+
+
+def servers_of(folders: Sequence[Path]) -> set[int]:
+    """Sessions of servers that work in one of these folders: also what a supervisor started just before its end."""
+    places = tuple(f"{folder}/" for folder in folders)
+    found = set()
+    for process in psutil.process_iter(["name", "cmdline"]):
+        try:
+            if process.info["name"] in SERVERS and (
+                process.cwd().startswith(places) or any(place in part for part in process.cmdline() for place in places)
+            ):
+                found.add(os.getsid(process.pid))
+        except (psutil.Error, ProcessLookupError):
             continue
     return found
 

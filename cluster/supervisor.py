@@ -22,7 +22,7 @@ import httpx
 
 from cluster.paths import DataDir
 from cluster.postgres_server import PostgresServer
-from cluster.processes import Record, end_session, free_port, holder_of
+from cluster.processes import Record, end_session, free_port, holder_of, servers_of
 from cluster.ray_head import RayHead
 from cluster.valkey_server import ValkeyServer
 from configs.settings import Settings
@@ -119,9 +119,9 @@ class Supervisor:
 
     def _reap(self) -> None:
         """End what an earlier supervisor started and could not stop."""
-        for pid in self._record.sessions():
-            if pid != os.getsid(0):
-                end_session(pid, grace_s=5.0)
+        folders = [self._data.root, *(self._data.sockets(name) for name in ("postgres", "valkey", "ray"))]
+        for pid in {*self._record.sessions(), *servers_of(folders)} - {os.getsid(0)}:
+            end_session(pid, grace_s=5.0)
 
     def _check_port(self) -> None:
         port = self._settings.serve.port

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httpx
+import psutil
 import pytest
 
 from tests.acceptance.conftest import Running, wait_until
@@ -130,3 +131,13 @@ def test_everything_is_killed_and_the_next_start_works_at_the_first_try(instance
     writer.stop()
     instance.up()
     check(instance, writer)
+
+
+def test_a_start_reaps_servers_that_nobody_recorded(instance: Running) -> None:
+    """The supervisor can be killed between a server's start and its note of it."""
+    old = instance.status()["processes"]
+    kill([instance.supervisor()])
+    (instance.root / "run" / "processes.json").unlink()
+    instance.up()
+    assert not set(old.values()) & set(instance.status()["processes"].values())
+    assert not any(psutil.pid_exists(pid) for pid in old.values())
