@@ -17,6 +17,7 @@ from stores.valkey.working import WorkingMemoryStore
 
 logger = logging.getLogger(__name__)
 MAX_BACKOFF_S = 30.0
+ABANDONED_MS = 10_000  # an entry that was delivered and not settled for so long has nobody who works on it
 
 
 class PartitionWorker:
@@ -81,10 +82,14 @@ class PartitionWorker:
         self._backoff_s = min(MAX_BACKOFF_S, 2 * self._backoff_s)
 
     async def _consume(self) -> bool:
-        """Handle the next new entries; returns whether entries wait to be recovered."""
+        """Handle the next new entries; returns whether entries wait to be recovered.
+
+        A consumer that was fenced off while it read leaves what it got; in a quiet moment the owner looks for it.
+        """
         deliveries = await self._reader.read(self._settings.batch_size, self._settings.block_ms)
-        if deliveries:
-            await self._handle(deliveries)
+        if not deliveries:
+            return await self._reader.abandoned(ABANDONED_MS)
+        await self._handle(deliveries)
         return False
 
     async def _recover(self) -> bool:

@@ -8,7 +8,7 @@ AGAIN_S = 0.5
 
 
 async def end(*tasks: asyncio.Task[None]) -> None:
-    """Cancel tasks and wait until they are done.
+    """Cancel tasks that have nothing to clean up, and wait until they are done.
 
     Again and again, because ``asyncio.wait_for`` of Python 3.11, which the drivers use, loses a cancellation that
     comes in the instant when what it waits for is ready.

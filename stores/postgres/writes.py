@@ -17,6 +17,7 @@ from memory.ports import Vectors
 from memory.records import (
     AgentId,
     Classification,
+    EventType,
     FactDraft,
     FactScope,
     Interaction,
@@ -115,8 +116,9 @@ class WriteStore:
         if row is None:
             return None
         times = {"accepted_at": row.pop("recorded_at"), "occurred_at": row.pop("created_at")}
-        outcome = row.pop("outcome")
-        return Interaction(**row, **times, outcome=None if outcome is None else Outcome(outcome))
+        outcome, event_type = row.pop("outcome"), EventType(row.pop("event_type"))
+        said = None if outcome is None else Outcome(outcome)
+        return Interaction(**row, **times, event_type=event_type, outcome=said)
 
     async def ping(self) -> None:
         """Raises ``Unavailable`` when the server does not answer."""

@@ -250,6 +250,12 @@ class PartitionReader:
         entries = _entries(reply)
         return [_delivery(entry_id, fields, 1) for entry_id, fields in entries]
 
+    async def abandoned(self, min_idle_ms: int) -> bool:
+        """Whether an entry was delivered to anybody and has not been settled for so long."""
+        with translated():
+            found = await self._valkey.xpending_range(self._stream, GROUP, min="-", max="+", count=1, idle=min_idle_ms)
+        return bool(found)
+
     async def reclaim(self, count: int, min_idle_ms: int) -> list[Delivery]:
         """Entries that any consumer of this partition left behind; each claim counts as an attempt."""
         with translated():

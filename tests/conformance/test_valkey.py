@@ -115,6 +115,8 @@ async def test_deliveries_are_counted_before_they_are_processed(valkey: Valkey) 
     assert first.attempts == 1
     other = await reader(valkey, "other")
     assert await other.read(10, 50) == []
+    assert await other.abandoned(0)
+    assert not await other.abandoned(60_000)
     for attempt in (2, 3):
         (again,) = await other.reclaim(10, 0)
         assert (again.attempts, again.entry_id) == (attempt, first.entry_id)

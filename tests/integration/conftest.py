@@ -20,7 +20,6 @@ from serve.app import build_app
 from stores.models.minilm import MiniLM
 from stores.postgres.database import Database
 from stores.postgres.shards import ShardStore
-from stores.tasks import end
 from stores.valkey.connection import Valkey
 
 
@@ -52,7 +51,8 @@ class System:
         try:
             yield service
         finally:
-            await end(task)
+            task.cancel()  # once: a second one would interrupt its cleaning up
+            await asyncio.wait([task])
 
     async def remember(self, content: str, *, agent: str = "agent", **body: Any) -> dict[str, Any]:
         """Write and wait until it is stored."""
