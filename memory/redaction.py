@@ -73,14 +73,20 @@ class Redacted:
 
 
 def redact_secrets(text: str) -> Redacted:
-    """Replace each credential by ``[REDACTED:<kind>]``."""
-    kinds = []
-    for kind, pattern in _PATTERNS:
-        masked = pattern.sub(partial(_mask, kind), text)
-        if masked != text:
-            kinds.append(kind)
-        text = masked
-    return Redacted(text=text, kinds=tuple(kinds))
+    """Replace each credential by ``[REDACTED:<kind>]``, until none is left.
+
+    A mask is shorter than most secrets, so one that stood too far from its name may be near enough after a pass.
+    """
+    kinds: dict[str, None] = {}
+    while True:
+        before = text
+        for kind, pattern in _PATTERNS:
+            masked = pattern.sub(partial(_mask, kind), text)
+            if masked != text:
+                kinds[kind] = None
+            text = masked
+        if text == before:
+            return Redacted(text=text, kinds=tuple(kinds))
 
 
 def _mask(kind: str, match: re.Match[str]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from memory.redaction import redact_secrets, redact_value
@@ -115,6 +115,7 @@ _PIECES = st.sampled_from(
 _TEXT = st.one_of(st.text(max_size=300), st.lists(_PIECES | st.text(max_size=4), max_size=30).map("".join))
 
 
+@example(text=f"AWS {JWT}: {'x' * 39}A")
 @given(text=_TEXT)
 @settings(max_examples=300, deadline=None)
 def test_twice_is_once(text: str) -> None:
