@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+
+from memory.errors import Misconfigured
 
 SOCKET_PATH_MAX = 100  # bytes; the kernel's limit is 107
 
@@ -55,14 +58,21 @@ class DataDir:
             > SOCKET_PATH_MAX
         ):
             digest = hashlib.sha256(str(self.root).encode()).hexdigest()[:10]
-            wanted = Path(tempfile.gettempdir()) / f"mnemoray-{digest}-{name}"
+            base = Path("/run") if os.geteuid() == 0 else Path(tempfile.gettempdir())
+            wanted = base / f"mnemoray-{digest}-{name}"
         wanted.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.geteuid() and wanted.stat().st_uid != os.geteuid():  # anybody can make a folder in /tmp
+            raise Misconfigured(f"{wanted} belongs to another user; choose a shorter --data-dir")
         return wanted
 
     def secret(self, name: str) -> str:
         """A random token, made at the first start, readable by its owner only."""
         file = self.secrets / name
         if not file.exists():
-            file.touch(mode=0o600)
-            file.write_text(secrets.token_urlsafe(32))
+            # Whole or not at all: an empty key would let everybody in.
+            scratch = self.secrets / f"{name}.new"
+            scratch.unlink(missing_ok=True)
+            scratch.touch(mode=0o600)
+            scratch.write_text(secrets.token_urlsafe(32))
+            scratch.replace(file)
         return file.read_text().strip()

@@ -19,6 +19,7 @@ from memory.errors import Conflict
 
 #: Above the ports that Ray gives its workers (10002 to 19999), below the ephemeral range of Linux (32768).
 FREE_PORTS = range(20_000, 30_000)
+BOOT_TIME_ERROR_S = 60.0  # the clock may have been set since
 SERVERS = {"postgres", "valkey-server", "ray", "raylet", "gcs_server"}
 
 
@@ -31,7 +32,12 @@ class Account:
 
 
 def spawn(
-    command: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None, account: Account | None = None
+    command: Sequence[str],
+    *,
+    log: Path,
+    env: Mapping[str, str] | None = None,
+    account: Account | None = None,
+    cwd: Path = Path("/"),
 ) -> subprocess.Popen[bytes]:
     """Start a child in a session of its own, its output appended to ``log``."""
     with log.open("ab") as output:
@@ -42,7 +48,7 @@ def spawn(
             stderr=subprocess.STDOUT,
             env=None if env is None else dict(env),
             start_new_session=True,
-            cwd="/",
+            cwd=cwd,
             user=None if account is None else account.uid,
             group=None if account is None else account.gid,
             extra_groups=None if account is None else [],
@@ -99,28 +105,36 @@ class Record:
         self._file = file
 
     def write(self, children: Mapping[str, int]) -> None:
-        known = {name: [pid, _started(pid)] for name, pid in children.items()}
+        known = {name: [pid, started(pid)] for name, pid in children.items()}
         scratch = self._file.with_suffix(".new")
         scratch.write_text(json.dumps(known))
         scratch.replace(self._file)
 
     def read(self) -> dict[str, int]:
         """The children that still run."""
-        try:
-            known = json.loads(self._file.read_text())
-        except (FileNotFoundError, ValueError):
-            return {}
-        return {name: pid for name, (pid, started) in known.items() if _started(pid) == started}
+        return {name: pid for name, (pid, since) in self._known().items() if started(pid) == since}
 
     def sessions(self) -> list[int]:
-        """Leaders, dead or alive, of sessions that may have members left."""
+        """Leaders, alive or dead, of sessions that may have members left.
+
+        The kernel gives nobody the pid of a dead leader while its session has members. So a pid that somebody else has
+        now has no session of ours, and neither has any pid from before the machine's last start.
+        """
+        return [
+            pid
+            for pid, since in self._known().values()
+            if since is not None and since >= psutil.boot_time() - BOOT_TIME_ERROR_S and started(pid) in (since, None)
+        ]
+
+    def _known(self) -> dict[str, tuple[int, float | None]]:
         try:
-            return [pid for pid, _ in json.loads(self._file.read_text()).values()]
+            return {name: (pid, since) for name, (pid, since) in json.loads(self._file.read_text()).items()}
         except (FileNotFoundError, ValueError):
-            return []
+            return {}
 
 
-def _started(pid: int) -> float | None:
+def started(pid: int) -> float | None:
+    """When the process started, in seconds since the epoch; ``None`` when there is none."""
     try:
         return round(psutil.Process(pid).create_time(), 1)
     except psutil.NoSuchProcess:

@@ -9,10 +9,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-import psutil
-
 from cluster.paths import DataDir
-from cluster.processes import end_session, session_of, spawn
+from cluster.processes import end_session, spawn
 from configs.settings import Settings
 from memory.errors import Unavailable
 
@@ -64,9 +62,6 @@ class RayHead:
         if self._process is not None:
             end_session(self._process.pid, grace_s=STOP_TIMEOUT_S)
             self._process.wait()
-
-    def members(self) -> list[psutil.Process]:
-        return [] if self._process is None else session_of(self._process.pid)
 
     def _await_answer(self) -> None:
         deadline = time.monotonic() + START_TIMEOUT_S

@@ -22,7 +22,7 @@ import httpx
 
 from cluster.paths import DataDir
 from cluster.postgres_server import PostgresServer
-from cluster.processes import Record, end_session, free_port, holder_of, servers_of
+from cluster.processes import Record, end_session, free_port, holder_of, servers_of, started
 from cluster.ray_head import RayHead
 from cluster.valkey_server import ValkeyServer
 from configs.settings import Settings
@@ -157,7 +157,7 @@ class Supervisor:
     def _child(self, module: str) -> None:
         """Run a module of this project to its end. Raises ``Unavailable`` with the end of what it printed."""
         child = subprocess.Popen(
-            [sys.executable, "-m", module],
+            [sys.executable, "-P", "-m", module],
             env=dict(self.environment()),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -176,6 +176,7 @@ class Supervisor:
             "url": self.url,
             "key_file": str(self._data.secrets / "api_key"),
             "supervisor": os.getpid(),
+            "started": started(os.getpid()),
             "pids": {server.name: server.pid for server in self._servers},
         }
         self._data.endpoint.write_text(json.dumps(endpoint))

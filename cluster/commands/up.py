@@ -80,8 +80,8 @@ def _detached(data: DataDir, arguments: list[str]) -> None:
     data.create()
     log = data.log / "up.log"
     offset = log.stat().st_size if log.exists() else 0
-    command = [sys.executable, "-m", "cluster.cli", *(a for a in arguments if a != "--detach")]
-    child = spawn(command, log=log, env=os.environ | {"PYTHONUNBUFFERED": "1", "COLUMNS": "200"})
+    command = [str(Path(sys.executable).parent / "mnemoray"), *(a for a in arguments if a != "--detach")]
+    child = spawn(command, log=log, env=os.environ | {"PYTHONUNBUFFERED": "1", "COLUMNS": "200"}, cwd=Path.cwd())
     deadline = time.monotonic() + DETACH_TIMEOUT_S
     while time.monotonic() < deadline:
         with log.open("rb") as stream:
