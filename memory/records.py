@@ -20,7 +20,6 @@ MemoryId = NewType("MemoryId", UUID)
 Partition = NewType("Partition", int)
 
 ID_MAX_LENGTH = 64  # characters, the width of the id columns
-NAMESPACE_MAX_LENGTH = 128
 SKILL_NAME_MAX_LENGTH = 128
 
 

@@ -12,7 +12,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BeforeValidator
 
 from memory.errors import MnemorayError
-from memory.records import AgentId, MemoryId, Partition, TenantId, UserId
+from memory.records import AgentId, MemoryId, Partition, TenantId
 from serve.middleware import decode_segment
 from serve.problems import Unauthorized
 from serve.schemas import Identifier, SkillName
@@ -59,10 +59,6 @@ class AgentScope:
 
 
 Agent = Annotated[AgentScope, Depends()]
-
-
-def user(user_id: str) -> UserId:
-    return UserId(user_id)
 
 
 def memory_id(value: UUID) -> MemoryId:

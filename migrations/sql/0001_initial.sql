@@ -228,6 +228,15 @@ CREATE TABLE tombstones (
 );
 CREATE INDEX idx_tombstones_revision ON tombstones (tenant_id, agent_id, revision);
 
+-- When everything of a user was deleted at an agent: writes accepted before it are not stored after it.
+CREATE TABLE user_deletions (
+    tenant_id  VARCHAR(64) NOT NULL,
+    agent_id   VARCHAR(64) NOT NULL,
+    user_id    VARCHAR(64) NOT NULL,
+    at         TIMESTAMPTZ NOT NULL,
+    PRIMARY KEY (tenant_id, agent_id, user_id)
+);
+
 -- How every accepted write ended.
 CREATE TABLE write_ledger (
     operation_id     UUID        NOT NULL,
@@ -252,6 +261,7 @@ CREATE TABLE dead_letters (
     id           UUID        NOT NULL,
     tenant_id    VARCHAR(64) NOT NULL,
     agent_id     VARCHAR(64) NOT NULL,
+    user_id      VARCHAR(64) NOT NULL,
     partition    SMALLINT    NOT NULL,
     payload      BYTEA       NOT NULL,
     content      TEXT        NOT NULL,
@@ -319,7 +329,7 @@ DECLARE
     guarded TEXT;
 BEGIN
     FOREACH guarded IN ARRAY ARRAY['agents', 'sessions', 'namespaces', 'episodic_memory', 'semantic_memory',
-        'procedural_memory', 'memory_sources', 'memory_history', 'tombstones', 'write_ledger', 'dead_letters',
+        'procedural_memory', 'memory_sources', 'memory_history', 'tombstones', 'user_deletions', 'write_ledger', 'dead_letters',
         'audit_log']
     LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', guarded);

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 
 from memory.errors import MnemorayError, NotFound
 from memory.phrasing import episode_text
-from memory.records import Memory, SessionId, Tier, UserId, WriteState
+from memory.records import Memory, MemoryId, SessionId, Tier, UserId, WriteState
 from memory.redaction import redact_secrets, redact_value
 from serve.dependencies import Agent, AgentScope, MemoryPath, Open, OptionalUser, UserQuery, memory_id, raise_if_error
 from serve.problems import of_error
@@ -42,11 +42,11 @@ async def remember(body: MemoryWrite, agent: Agent, services: Open, response: Re
     """Accept one interaction. 202: accepted and durable in the ingest stream; 201: committed; 200: seen before."""
     (result,) = await services.acceptance.accept(agent.tenant_id, agent.agent_id, [body], body)
     accepted = raise_if_error(result)
-    response.status_code = _status(accepted)
+    response.status_code = status_of(accepted)
     return accepted
 
 
-def _status(accepted: Accepted) -> int:
+def status_of(accepted: Accepted) -> int:
     if accepted.duplicate:
         return 200
     return 201 if accepted.state is WriteState.STORED else 202
@@ -94,12 +94,20 @@ async def list_memories(
 
 @router.delete("")
 async def delete_all(user_id: UserQuery, agent: Agent, services: Open) -> Deleted:
-    """Delete everything that this agent stored of one user."""
-    deletion = await services.memories.delete_user(
-        agent.tenant_id, agent.agent_id, UserId(user_id), partition=agent.partition
-    )
-    await _forget(agent, services, deletion)
+    """Delete everything that this agent stored of one user, the user's sessions and writes in flight included."""
+    user = UserId(user_id)
+    await _end_sessions(agent, services, user)
+    deletion = await services.memories.delete_user(agent.tenant_id, agent.agent_id, user, partition=agent.partition)
+    # Again: a write that was accepted in between has put its message into a session.
+    await _end_sessions(agent, services, user)
+    await changed(agent, services, deletion.revision)
     return Deleted(deleted=len(deletion.deleted_ids))
+
+
+async def _end_sessions(agent: AgentScope, services: Services, user: UserId) -> None:
+    await services.working.forget_user(
+        tenant_id=agent.tenant_id, agent_id=agent.agent_id, user_id=user, partition=agent.partition
+    )
 
 
 @router.get("/{memory_id_}")
@@ -120,7 +128,7 @@ async def update_memory(memory_id_: MemoryPath, body: MemoryPatch, agent: Agent,
         await services.streams.enqueue_extraction(
             tenant_id=agent.tenant_id, agent_id=agent.agent_id, memory_id=target, partition=agent.partition
         )
-    await _publish(agent, services, updated.revision)
+    await changed(agent, services, updated.revision)
     return memory_out(updated.memory)
 
 
@@ -147,27 +155,32 @@ async def _patch(body: MemoryPatch, current: Memory, services: Services) -> Patc
 async def delete_memory(memory_id_: MemoryPath, agent: Agent, services: Open) -> Deleted:
     """Forget one memory, what was derived from it alone, and its traces in sessions and queues."""
     target = memory_id(memory_id_)
-    try:
-        deletion = await services.memories.delete(agent.tenant_id, agent.agent_id, target, partition=agent.partition)
-    except NotFound:
-        if await services.streams.pending(target, partition=agent.partition) != agent.tenant_id:
-            raise
-        deletion = await services.memories.delete_pending(
-            agent.tenant_id, agent.agent_id, target, partition=agent.partition
-        )
-    await _forget(agent, services, deletion)
+    # Sessions first: should PostgreSQL fail now, the memory is still an episode, and the request can be repeated.
+    await services.working.forget(
+        tenant_id=agent.tenant_id, agent_id=agent.agent_id, partition=agent.partition, ids=[target]
+    )
+    deletion = await _delete(agent, services, target)
+    await changed(agent, services, deletion.revision)
     return Deleted(deleted=len(deletion.deleted_ids))
 
 
-async def _forget(agent: AgentScope, services: Services, deletion: Deletion) -> None:
-    await services.working.forget(
-        tenant_id=agent.tenant_id, agent_id=agent.agent_id, partition=agent.partition, ids=deletion.deleted_ids
-    )
-    await _publish(agent, services, deletion.revision)
+async def _delete(agent: AgentScope, services: Services, target: MemoryId) -> Deletion:
+    owner = (agent.tenant_id, agent.agent_id, target)
+    try:
+        return await services.memories.delete(*owner, partition=agent.partition)
+    except NotFound:
+        if await services.streams.pending(target, partition=agent.partition) == agent.tenant_id:
+            return await services.memories.delete_pending(*owner, partition=agent.partition)
+        # It may be gone since a request that failed after its commit: what that one left to do is done here.
+        await changed(agent, services, await services.agents.revision(agent.tenant_id, agent.agent_id))
+        raise
 
 
-async def _publish(agent: AgentScope, services: Services, revision: int) -> None:
-    await services.working.publish_revision(agent.tenant_id, agent.agent_id, agent.partition, revision)
+async def changed(agent: AgentScope, services: Services, revision: int) -> None:
+    """Caches of this agent that are older than ``revision`` are stale now."""
+    owner = (agent.tenant_id, agent.agent_id, agent.partition)
+    await services.working.drop_skills(*owner, revision=revision)
+    await services.working.publish_revision(*owner, revision)
 
 
 def _session(agent: AgentScope, memory: Memory) -> SessionKey:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 from memory.errors import NotFound
 from memory.records import SessionId, UserId, WorkingMemory
 from serve.dependencies import Agent, AgentScope, Open, SessionPath, UserQuery, raise_if_error
-from serve.routes.memories import _status
+from serve.routes.memories import status_of
 from serve.schemas import Accepted, Deleted, MemoryWrite, ReasoningIn, SessionOut, VariablesIn, WorkingMessageOut
 from stores.valkey.keys import SessionKey
 
@@ -44,7 +44,7 @@ async def append_message(
     named = body.model_copy(update={"session_id": session_id})
     (result,) = await services.acceptance.accept(agent.tenant_id, agent.agent_id, [named], named)
     accepted = raise_if_error(result)
-    response.status_code = _status(accepted)
+    response.status_code = status_of(accepted)
     return accepted
 
 

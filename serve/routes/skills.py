@@ -10,6 +10,7 @@ from memory.phrasing import skill_text
 from memory.records import AgentId, FactScope, SkillDraft, UserId, namespace_of
 from memory.redaction import redact_secrets, redact_value
 from serve.dependencies import Agent, AgentScope, Open, OptionalUser, SkillPath
+from serve.routes.memories import changed
 from serve.schemas import SkillIn, SkillList, SkillOut, SkillOutcomeIn
 from serve.services import Services
 
@@ -66,7 +67,7 @@ async def put_skill(name: SkillPath, body: SkillIn, agent: Agent, services: Open
         model=services.embedder.model,
         partition=agent.partition,
     )
-    await _changed(agent, services, revision)
+    await changed(agent, services, revision)
     return SkillOut.model_validate(row)
 
 
@@ -90,10 +91,5 @@ async def record_outcome(name: SkillPath, body: SkillOutcomeIn, agent: Agent, se
         reward=body.reward,
         partition=agent.partition,
     )
-    await _changed(agent, services, revision)
+    await changed(agent, services, revision)
     return SkillOut.model_validate(row)
-
-
-async def _changed(agent: AgentScope, services: Services, revision: int) -> None:
-    await services.working.drop_skills(agent.tenant_id, agent.agent_id, agent.partition, revision=revision)
-    await services.working.publish_revision(agent.tenant_id, agent.agent_id, agent.partition, revision)

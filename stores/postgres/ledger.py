@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -98,7 +98,10 @@ class LedgerStore:
     async def bury(
         self, partition: Partition, interaction: Interaction | None, *, payload: bytes, error: str, attempts: int
     ) -> Settlement | None:
-        """Make a write a dead letter. One that nobody can read has no tenant to keep it for and is only logged."""
+        """Make a write a dead letter; one that was deleted meanwhile is rejected.
+
+        One that nobody can read has no tenant to keep it for and is only logged.
+        """
         if interaction is None:
             logger.error("an unreadable entry of partition %d is removed: %s: %r", partition, error, payload[:2000])
             return None
@@ -106,7 +109,9 @@ class LedgerStore:
             operation_id=interaction.id, state=WriteState.DEAD_LETTERED, reason=error[:2000], attempts=attempts
         )
         async with self._database.transaction(interaction.tenant_id) as connection:
-            await connection.execute(_SQL["add_dead_letter"], _letter(partition, interaction, payload, settlement))
+            letter = _letter(partition, interaction, payload, settlement)
+            if (await connection.execute(_SQL["add_dead_letter"], letter)).rowcount == 0:
+                settlement = replace(settlement, state=WriteState.REJECTED, reason="deleted before it was stored")
             entry = LedgerEntry(
                 settlement=settlement,
                 agent_id=interaction.agent_id,
@@ -158,6 +163,8 @@ def _letter(partition: Partition, interaction: Interaction, payload: bytes, sett
         "id": interaction.id,
         "tenant_id": interaction.tenant_id,
         "agent_id": interaction.agent_id,
+        "user_id": interaction.user_id,
+        "accepted_at": interaction.accepted_at,
         "partition": partition,
         "payload": payload,
         "content": interaction.content,

@@ -58,7 +58,6 @@ class Updated:
     memory: Memory
     revision: int
     rederive: bool  # the episode waits for extraction now
-    removed_ids: Sequence[MemoryId] = ()  # what had been derived from its old content alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,16 +146,13 @@ class MemoryStore:
             after = await _update(connection, before.tier, values)
             await _remember_change(connection, tenant_id, before, after)
             rederive = before.tier is Tier.EPISODIC and patch.content is not None
-            removed: Sequence[MemoryId] = ()
             if rederive:
                 derived = await _derived(connection, tenant_id, [memory_id])
                 await _Removal(connection, tenant_id, agent_id, revision).remove(derived)
-                removed = [each for each, _ in derived]
         return Updated(
             memory=after,
             revision=revision,
             rederive=rederive and after.details["extraction"] == "pending",
-            removed_ids=removed,
         )
 
     async def delete(
@@ -184,7 +180,10 @@ class MemoryStore:
     async def delete_user(
         self, tenant_id: TenantId, agent_id: AgentId, user_id: UserId, *, partition: Partition
     ) -> Deletion:
-        """Remove everything this agent stored of one user, and what was derived from it alone."""
+        """Remove everything this agent stored of one user, and what was derived from it alone.
+
+        Writes of the user that were accepted before and are not stored yet will be rejected.
+        """
         async with self._database.transaction(tenant_id) as connection:
             revision = await lock_agent(connection, tenant_id, agent_id, partition)
             key = {"tenant_id": tenant_id, "agent_id": agent_id, "user_id": user_id}
@@ -192,6 +191,8 @@ class MemoryStore:
             derived = await _derived(connection, tenant_id, [each for each, _ in own])
             doomed = list(dict.fromkeys([*own, *derived]))
             await _Removal(connection, tenant_id, agent_id, revision).remove(doomed, action="delete_user")
+            for name in ("note_user_deletion", "delete_user_dead_letters", "delete_sessions"):
+                await connection.execute(_SQL[name], key)
         return Deletion(revision=revision, deleted_ids=[each for each, _ in doomed])
 
 

@@ -28,6 +28,7 @@ from memory.records import (
     Settlement,
     SkillDraft,
     TenantId,
+    UserId,
     WriteState,
     expires_at,
     namespace_of,
@@ -42,6 +43,7 @@ from stores.postgres.skills import count_outcome, upsert_skill
 _SQL = queries.load("writes")
 POOLS = 4  # placements 0..3 of the first migration
 MONTHS_AHEAD = 2
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +156,9 @@ class _TenantBatch:
 
     async def store(self, items: Sequence[Prepared]) -> None:
         revisions, retention = await self._lock({item.interaction.agent_id for item in items})
+        # Redelivered items, too: the shard may have stopped between its commit and telling the cache.
+        skilled = (each.interaction for each in items if each.classification.skills or each.interaction.skill)
+        self._written.skilled |= {(self._tenant_id, interaction.agent_id) for interaction in skilled}
         fresh = await self._fresh(items)
         await self._insert_episodes(fresh, revisions, retention)
         await self._touch_sessions(fresh)
@@ -167,6 +172,7 @@ class _TenantBatch:
         """Facts and skills of an episode that is stored already."""
         interaction = item.interaction
         revisions, _ = await self._lock({interaction.agent_id})
+        self._written.skilled.add((self._tenant_id, interaction.agent_id))
         await self._derive(item, revisions)
         key = {"id": interaction.id, "created_at": interaction.occurred_at, "tenant_id": self._tenant_id}
         await self._connection.execute(_SQL["extraction_done"], key)
@@ -183,6 +189,7 @@ class _TenantBatch:
         ids = {"ids": [item.interaction.id for item in items], "tenant_id": self._tenant_id}
         buried = {row["memory_id"] for row in await self._rows("buried", ids)}
         settled = {row["operation_id"]: row["state"] for row in await self._rows("settled", ids)}
+        deleted = await self._deleted_users(items)
         originals = await self._originals(items)
         fresh = []
         for item in items:
@@ -192,11 +199,18 @@ class _TenantBatch:
                 self._settle(item, WriteState(settled[memory_id]), reason="redelivered")
             elif memory_id in buried:
                 self._settle(item, WriteState.REJECTED, reason="deleted before it was stored")
+            elif item.interaction.accepted_at <= deleted.get(_user(item.interaction), _NEVER):
+                self._settle(item, WriteState.REJECTED, reason="its user was deleted before it was stored")
             elif original != memory_id:
                 self._settle(item, WriteState.DUPLICATE, reason=f"of {original}", memory_ids=(MemoryId(original),))
             else:
                 fresh.append(item)
         return fresh
+
+    async def _deleted_users(self, items: Sequence[Prepared]) -> dict[tuple[AgentId, UserId], datetime]:
+        pairs = sorted({_user(item.interaction) for item in items})
+        key = {"tenant_id": self._tenant_id, "agents": [a for a, _ in pairs], "users": [u for _, u in pairs]}
+        return {(row["agent_id"], row["user_id"]): row["at"] for row in await self._rows("deleted_users", key)}
 
     async def _originals(self, items: Sequence[Prepared]) -> dict[tuple[AgentId, str | None], UUID]:
         by_agent: dict[AgentId, list[str]] = defaultdict(list)
@@ -311,7 +325,6 @@ class _TenantBatch:
             revision=revision,
             source_id=source.id,
         )
-        self._written.skilled.add((self._tenant_id, source.agent_id))
         return MemoryId(row["id"])
 
     async def _count_outcome(self, interaction: Interaction, revision: int) -> None:
@@ -328,7 +341,6 @@ class _TenantBatch:
             reward=interaction.reward,
             revision=revision,
         )
-        self._written.skilled.add((self._tenant_id, interaction.agent_id))
 
     async def _add_source(self, source: Interaction, memory_id: MemoryId, tier: str) -> None:
         key = {"tenant_id": self._tenant_id, "agent_id": source.agent_id, "memory_id": memory_id}
@@ -352,6 +364,10 @@ class _TenantBatch:
 
     async def _rows(self, name: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
         return await (await self._connection.execute(_SQL[name], values)).fetchall()
+
+
+def _user(interaction: Interaction) -> tuple[AgentId, UserId]:
+    return interaction.agent_id, interaction.user_id
 
 
 def idempotency_hash(interaction: Interaction) -> str | None:

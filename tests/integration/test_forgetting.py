@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
+from memory.records import Partition, SessionId, WriteState
+from stores.postgres.ledger import LedgerStore
+from tests.builders import interaction
 from tests.integration.conftest import System, contents
 
 MEMORIES = "/v1/agents/agent/memories"
@@ -66,10 +71,48 @@ async def test_new_content_replaces_the_old_one_and_what_followed_from_it(runnin
         facts = (await running.api.get(MEMORIES, params={"tier": "semantic"})).json()["items"]
         if facts:
             break
-        await __import__("asyncio").sleep(0.05)
+        await asyncio.sleep(0.05)
     assert [fact["content"] for fact in facts] == ["User prefers fish soup"]
     session = (await running.api.get("/v1/agents/agent/sessions/s", params={"user_id": "ann"})).json()
     assert [message["content"] for message in session["messages"]] == ["I prefer fish soup."]
     events = (await running.api.get(f"{MEMORIES}/{stored['id']}/history")).json()
     assert [event["event"] for event in events] == ["created", "updated"]
     assert events[1]["before"]["content"] == "I prefer heron pie."
+
+
+async def test_deleting_a_user_reaches_sessions_queues_and_dead_letters(system: System) -> None:
+    base, user = "/v1/agents/agent/sessions/s", {"user_id": "ann"}
+    await system.api.post(MEMORIES, json={"content": "Forget me.", "user_id": "ann", "session_id": "s"})
+    await system.api.patch(f"{base}/variables", params=user, json={"variables": {"city": "Oslo"}})
+    await system.api.patch(f"{base}/variables", params={"user_id": "bob"}, json={"variables": {"city": "Rome"}})
+    buried = interaction("Buried.", session_id=SessionId("s"))
+    ledger = LedgerStore(system.database)
+    await ledger.bury(Partition(1), buried, payload=b"Buried.", error="venom", attempts=6)
+    assert (await system.api.delete(MEMORIES, params=user)).status_code == 200
+    session = (await system.api.get(base, params=user)).json()
+    assert (session["messages"], session["variables"]) == ([], {})
+    assert (await system.api.get(base, params={"user_id": "bob"})).json()["variables"] == {"city": "Rome"}
+    assert (await system.api.get("/v1/dead-letters")).json()["items"] == []
+    late = await ledger.bury(Partition(1), interaction("Late."), payload=b"Late.", error="venom", attempts=6)
+    assert late is not None
+    assert late.state is WriteState.REJECTED
+    assert (await system.api.get("/v1/dead-letters")).json()["items"] == []
+    await system.assign("shard-0")
+    async with system.shard("shard-0"):
+        for _ in range(100):
+            if (await system.api.get("/v1/ledger")).json()["pending"] == 0:
+                break
+            await asyncio.sleep(0.05)
+        assert (await system.api.get(MEMORIES, params=user)).json()["items"] == []
+        await system.remember("A new start.")
+    assert "A new start." in contents(await system.search("start"))
+    assert "Forget me." not in contents(await system.search("forget"))
+
+
+async def test_a_deleted_skill_leaves_the_cache(running: System) -> None:
+    skills = "/v1/agents/agent/skills"
+    put = await running.api.put(f"{skills}/deploy", json={"trigger_pattern": "deploy", "policy": {}})
+    assert len((await running.api.get(skills)).json()["items"]) == 1
+    assert (await running.api.delete(f"{MEMORIES}/{put.json()['id']}")).json() == {"deleted": 1}
+    assert (await running.api.get(skills)).json()["items"] == []
+    assert (await running.api.get(f"{skills}/deploy")).status_code == 404

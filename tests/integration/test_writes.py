@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from memory.records import AgentId, MemoryId, TenantId
+from memory.records import AgentId, TenantId
 from memory.routing import partition_of
 from stores.valkey import keys
+from tests.builders import new_id
 from tests.integration.conftest import System, contents
 
 MEMORIES = "/v1/agents/agent/memories"
@@ -193,6 +194,6 @@ class _Poisonous:
 
 
 async def test_unknown_operations_are_not_found(system: System) -> None:
-    unknown = MemoryId(__import__("uuid").uuid4())
+    unknown = new_id()
     assert (await system.api.get(f"/v1/operations/op-1-{unknown.hex}")).status_code == 404
     assert (await system.api.get("/v1/operations/nonsense")).status_code == 422

@@ -25,9 +25,13 @@ WHERE tenant_id = %(tenant_id)s AND agent_id = %(agent_id)s AND idempotency_hash
 SELECT state, count(*) AS writes FROM write_ledger WHERE tenant_id = %(tenant_id)s GROUP BY state
 
 -- name: add_dead_letter
--- The shard: a write that failed too often.
-INSERT INTO dead_letters (id, tenant_id, agent_id, partition, payload, content, error, attempts)
-VALUES (%(id)s, %(tenant_id)s, %(agent_id)s, %(partition)s, %(payload)s, %(content)s, %(error)s, %(attempts)s)
+-- The shard: a write that failed too often; not one that was deleted meanwhile, by itself or with its user.
+INSERT INTO dead_letters (id, tenant_id, agent_id, user_id, partition, payload, content, error, attempts)
+SELECT %(id)s::uuid, %(tenant_id)s::text, %(agent_id)s::text, %(user_id)s::text, %(partition)s, %(payload)s,
+       %(content)s, %(error)s, %(attempts)s
+WHERE NOT EXISTS (SELECT 1 FROM tombstones WHERE memory_id = %(id)s::uuid AND tenant_id = %(tenant_id)s::text)
+  AND NOT EXISTS (SELECT 1 FROM user_deletions WHERE tenant_id = %(tenant_id)s::text AND agent_id = %(agent_id)s::text
+                  AND user_id = %(user_id)s::text AND at >= %(accepted_at)s)
 ON CONFLICT (id) DO UPDATE SET error = EXCLUDED.error, attempts = EXCLUDED.attempts, failed_at = now()
 
 -- name: list_dead_letters

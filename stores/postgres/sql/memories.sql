@@ -111,6 +111,25 @@ UNION ALL
 SELECT id, 'procedural' FROM procedural_memory
 WHERE tenant_id = %(tenant_id)s AND agent_id = %(agent_id)s AND user_id = %(user_id)s
 
+-- name: note_user_deletion
+-- DELETE memories of a user: from now on, writes accepted earlier are not stored. Served by the primary key.
+INSERT INTO user_deletions (tenant_id, agent_id, user_id, at)
+VALUES (%(tenant_id)s, %(agent_id)s, %(user_id)s, clock_timestamp())
+ON CONFLICT (tenant_id, agent_id, user_id) DO UPDATE SET at = EXCLUDED.at
+
+-- name: delete_user_dead_letters
+-- DELETE memories of a user: the ledger says rejected, the content goes. Few rows of idx_dead_letters_tenant.
+WITH gone AS (
+    DELETE FROM dead_letters
+    WHERE tenant_id = %(tenant_id)s AND agent_id = %(agent_id)s AND user_id = %(user_id)s
+    RETURNING id)
+UPDATE write_ledger SET state = 'rejected', reason = 'the user was deleted', settled_at = now()
+WHERE operation_id IN (SELECT id FROM gone) AND tenant_id = %(tenant_id)s
+
+-- name: delete_sessions
+-- DELETE memories of a user; served by the primary key.
+DELETE FROM sessions WHERE tenant_id = %(tenant_id)s AND agent_id = %(agent_id)s AND user_id = %(user_id)s
+
 -- name: delete_episodic
 DELETE FROM episodic_memory WHERE id = ANY(%(ids)s) AND tenant_id = %(tenant_id)s
 RETURNING user_id, session_id

@@ -6,6 +6,12 @@ SELECT ensure_episodic_partition(%(moment)s) AS name
 -- The shard: which of these ids were deleted before they were stored. Served by the primary key.
 SELECT memory_id FROM tombstones WHERE memory_id = ANY(%(ids)s) AND tenant_id = %(tenant_id)s
 
+-- name: deleted_users
+-- The shard: when everything of these users was deleted, if ever. Served by the primary key.
+SELECT d.agent_id, d.user_id, d.at
+FROM unnest(%(agents)s::text[], %(users)s::text[]) AS w (agent_id, user_id)
+JOIN user_deletions d ON d.agent_id = w.agent_id AND d.user_id = w.user_id AND d.tenant_id = %(tenant_id)s
+
 -- name: settled
 -- The shard: which of these ids are settled already (a redelivered batch). Served by the primary key.
 SELECT operation_id, state FROM write_ledger
