@@ -47,8 +47,15 @@ class RecallSettings(_Section):
     exact_below: int = Field(50_000, ge=0, description="live rows of a scope up to which the scan is exact")
     ef_search: int = Field(500, ge=1, le=1000)
     max_scan_tuples: int = Field(200_000, ge=1)
-    candidates: int = Field(200, ge=1, le=1000, description="candidates fetched per tier, at least")
+    candidates: int = Field(
+        200, ge=1, le=1000, description="candidates fetched per tier for a user who is not resident"
+    )
     similarity_floor: float = Field(0.0, ge=0.0, le=1.0)
+    language: str = Field("english", description="of the memories, for stemming and stop words: a Snowball algorithm")
+    resident_bytes: int = Field(2**30, ge=0, description="for resident indexes, per API replica; 0 keeps none")
+    load_first_below: int = Field(
+        2_000, ge=0, description="a user with at most so many memories is loaded before the first search is answered"
+    )
     query_cache_size: int = Field(1024, ge=0)
     access_flush_s: float = Field(2.0, gt=0, description="how often access statistics are written")
     context_window: int = Field(128_000, gt=0, description="window of the served model, in tokens")

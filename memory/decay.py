@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from datetime import datetime
 
+FREQUENT = 49  # accesses from which a memory counts as frequent (specification, ``retention_score``)
+
 
 def recency(moment: datetime, now: datetime, *, half_life_days: float) -> float:
     """Half of what it was every ``half_life_days``; 1.0 for now and for the future."""
@@ -13,5 +15,5 @@ def recency(moment: datetime, now: datetime, *, half_life_days: float) -> float:
 
 
 def frequency(access_count: int) -> float:
-    """Logarithmic in the number of accesses, 1.0 from 49 on (specification, ``retention_score``)."""
-    return min(1.0, math.log1p(access_count) / math.log(50.0))
+    """Logarithmic in the number of accesses, 1.0 from ``FREQUENT`` on."""
+    return min(1.0, math.log1p(access_count) / math.log1p(FREQUENT))

@@ -1,4 +1,8 @@
-"""How a memory is put into words for a model: what is embedded, and what a context shows."""
+"""How a memory is put into words: what its terms are counted from, and what a context shows.
+
+An episode's vector is that of its content alone: date and speaker would make all turns of a session alike, and have
+their own evidence.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,24 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from memory.records import Interaction, Memory, Tier
+from memory.records import Memory, Tier
 
 
 def episode_text(content: str, *, speaker: str | None, occurred_at: datetime) -> str:
-    """``[8 May 2023] Caroline: text``: who and when are part of what is searched for."""
+    """``[8 May 2023] Caroline: text``"""
     date = f"{occurred_at.day} {occurred_at:%B %Y}"
     return f"[{date}] {speaker}: {content}" if speaker else f"[{date}] {content}"
 
 
-def interaction_text(interaction: Interaction) -> str:
-    return episode_text(interaction.content, speaker=interaction.speaker, occurred_at=interaction.occurred_at)
-
-
 def skill_text(skill_name: str, trigger_pattern: str) -> str:
     return f"{skill_name.replace('_', ' ')}: {trigger_pattern}"
+
+
+def indexed_text(memory: Memory) -> str:
+    """What the words of a memory are counted from: who and when are part of what is searched for."""
+    if memory.tier is Tier.WORKING:
+        return episode_text(memory.content, speaker=memory.speaker, occurred_at=memory.created_at)
+    return context_text(memory)
 
 
 def context_text(memory: Memory) -> str:

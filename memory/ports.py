@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from memory.records import Classification, Interaction
 
 Vectors = NDArray[np.float32]
+HalfVectors = NDArray[np.float16]
 
 
 class Embedder(Protocol):

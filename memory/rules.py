@@ -8,12 +8,13 @@ asks to be trusted is scored like any other.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Literal, NamedTuple
+from typing import Literal
 
+from memory.dates import When, resolved
 from memory.records import SKILL_NAME_MAX_LENGTH, Classification, EventType, FactDraft, Interaction, Outcome, SkillDraft
 
 MAX_FACTS = 8  # found by rules in one interaction
@@ -25,119 +26,6 @@ MAX_SENTENCES = 1_000  # that are looked at; bounds the time for texts of nothin
 MAX_SENTENCE_LENGTH = 400  # longer ones are rarely one statement
 MAX_STEPS = 20
 CHAT_BAND = (0.4, 0.7)  # importance of conversation without an outcome
-
-# ---- dates
-
-_MONTHS = (
-    "january february march april may june july august september october november december".split()  # noqa: SIM905
-)
-_DAYS = "monday tuesday wednesday thursday friday saturday sunday".split()  # noqa: SIM905
-_NUMBERS = {"a": 1, "an": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "ten": 10}
-_OFFSETS = {"the day before yesterday": -2, "yesterday": -1, "last night": -1, "this morning": 0, "today": 0}
-_OFFSETS |= {"tonight": 0, "tomorrow": 1}
-_STEP_OF = {"last": -1, "this": 0, "next": 1}
-_MONTH = "|".join(_MONTHS)
-_AMOUNT = rf"(?P<number>\d{{1,3}}|{'|'.join(_NUMBERS)}) (?P<unit>day|week|month|year)s?"
-
-
-class _When(NamedTuple):
-    """A resolved time expression."""
-
-    start: datetime  # its first day
-    words: str  # the same without reference to the day it was said on
-
-
-def _day(date: datetime, prefix: str = "on") -> _When:
-    start = date.replace(hour=0, minute=0, second=0, microsecond=0)
-    return _When(start=start, words=f"{prefix} {start.day} {start:%B %Y}")
-
-
-def _month(now: datetime, shift: int) -> _When:
-    years, month = divmod(now.year * 12 + now.month - 1 + shift, 12)
-    start = _day(now.replace(year=years, month=month + 1, day=1)).start
-    return _When(start=start, words=f"in {start:%B %Y}")
-
-
-def _year(now: datetime, shift: int) -> _When:
-    start = _day(now.replace(year=now.year + shift, month=1, day=1)).start
-    return _When(start=start, words=f"in {start.year}")
-
-
-def _offset(match: re.Match[str], now: datetime) -> _When:
-    return _day(now + timedelta(days=_OFFSETS[match["offset"].casefold()]))
-
-
-def _period(match: re.Match[str], now: datetime) -> _When:
-    """``last week``, ``next month``, ``this Friday``."""
-    step, unit = _STEP_OF[match["step"].casefold()], match["unit"].casefold()
-    if unit == "month":
-        return _month(now, step)
-    if unit == "year":
-        return _year(now, step)
-    monday = now - timedelta(days=now.weekday()) + timedelta(weeks=step)
-    if unit == "week":
-        return _day(monday, "in the week of")
-    if unit == "weekend":
-        return _day(monday + timedelta(days=5), "on the weekend of")
-    return _day(_weekday(now, step, _DAYS.index(unit)))
-
-
-def _weekday(now: datetime, step: int, weekday: int) -> datetime:
-    """The nearest such day before (last) or after (this, next) ``now``."""
-    ahead = (weekday - now.weekday()) % 7
-    if step < 0:
-        return now - timedelta(days=7 - ahead if ahead else 7)
-    return now + timedelta(days=ahead or 7 * step)
-
-
-def _distance(match: re.Match[str], now: datetime) -> _When:
-    """``two weeks ago``, ``in 3 days``; as vague as it was said."""
-    number = match["number"].casefold()
-    amount = _NUMBERS.get(number) or int(number)
-    amount = -amount if match["ago"] else amount
-    unit = match["unit"].casefold()
-    if unit == "year":
-        return _year(now, amount)
-    if unit == "month":
-        return _month(now, amount)
-    return _day(now + timedelta(days=amount), "on") if unit == "day" else _day(now + timedelta(weeks=amount), "around")
-
-
-def _calendar(match: re.Match[str], now: datetime) -> _When:
-    """``5 May``, ``May 5th, 2023``, ``2023-05-05``; without a year, the nearest one."""
-    name, day = match["month"].casefold(), int(match["day"])
-    month = int(name) if name.isdigit() else _MONTHS.index(name) + 1
-    years = [int(match["year"])] if match["year"] else [now.year - 1, now.year, now.year + 1]
-    dates = [now.replace(year=year, month=month, day=day) for year in years]
-    return _day(min(dates, key=lambda date: abs(date - now)))
-
-
-_ON, _TH, _YEAR = r"(?:\bon )?(?:\bthe )?\b", "(?:st|nd|rd|th)?", r"(?:,? (?P<year>\d{4})\b)?"
-_EXPRESSIONS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], datetime], _When]], ...] = tuple(
-    (re.compile(pattern, re.IGNORECASE | re.ASCII), resolver)
-    for pattern, resolver in (
-        (rf"\b(?P<offset>{'|'.join(_OFFSETS)})\b(?!'s)", _offset),
-        (rf"\b(?P<step>last|this|next) (?P<unit>weekend|week|month|year|{'|'.join(_DAYS)})\b(?!'s)", _period),
-        (rf"(?:\b(?:about|around|almost|like) )?\b{_AMOUNT} (?P<ago>ago)\b", _distance),
-        (rf"\bin {_AMOUNT}\b(?!')(?P<ago>)", _distance),
-        (rf"{_ON}(?P<year>\d{{4}})-(?P<month>\d\d)-(?P<day>\d\d)\b", _calendar),
-        (rf"{_ON}(?P<day>\d{{1,2}}){_TH} (?:of )?(?P<month>{_MONTH})\b{_YEAR}", _calendar),
-        (rf"{_ON}(?P<month>{_MONTH}) (?P<day>\d{{1,2}}){_TH}\b{_YEAR}", _calendar),
-    )
-)
-
-
-def _resolved(text: str, now: datetime) -> tuple[str, _When | None]:
-    """``text`` with its first time expression spelt out, and that time."""
-    for pattern, resolver in _EXPRESSIONS:
-        if match := pattern.search(text):
-            try:
-                when = resolver(match, now)
-            except (ValueError, OverflowError):  # 31 June, or the year 0: no date after all
-                continue
-            return text[: match.start()] + when.words + text[match.end() :], when
-    return text, None
-
 
 # ---- facts
 
@@ -340,8 +228,8 @@ def _draft(rule: _Rule, match: re.Match[str], who: str, now: datetime) -> FactDr
     value = _trimmed(match)
     if not _is_clear(rule, value):
         return None
-    value, when = _resolved(_FIRST_PERSON_WORD.sub(_in_third_person, value), now)
-    if rule.tense and when is None and (when := _resolved(match.string[: match.start()], now)[1]):
+    value, when = resolved(_FIRST_PERSON_WORD.sub(_in_third_person, value), now)
+    if rule.tense and when is None and (when := resolved(match.string[: match.start()], now)[1]):
         value = f"{value} {when.words}"
     if rule.tense and not _is_dated(rule, value, when, now):
         return None
@@ -356,7 +244,7 @@ def _draft(rule: _Rule, match: re.Match[str], who: str, now: datetime) -> FactDr
     return draft if len(fact) <= MAX_FACT_LENGTH else None
 
 
-def _is_dated(rule: _Rule, value: str, when: _When | None, now: datetime) -> bool:
+def _is_dated(rule: _Rule, value: str, when: When | None, now: datetime) -> bool:
     """Whether the date fits the rule; one right after the verb usually belongs to another clause."""
     if when is None or value.startswith(when.words):
         return False

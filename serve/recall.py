@@ -1,19 +1,22 @@
-"""Search: the four tiers at once, then one ranking."""
+"""Search: one ranking over all four tiers.
+
+An agent's user who is resident is answered from memory: one round trip to Valkey (the session and the published
+revision), one to PostgreSQL (the winners, and the revision that proves the answer current). One who is not resident yet
+is answered from PostgreSQL's nearest candidates, ranked the same way.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from time import perf_counter
 
 import numpy as np
 
 from configs.settings import RecallSettings
-from memory.fusion import fuse
-from memory.normalise import content_hash
-from memory.phrasing import episode_text
+from memory.dates import named_period
 from memory.ports import Embedder, Vectors
 from memory.records import (
     AgentId,
@@ -28,16 +31,22 @@ from memory.records import (
     WorkingMemory,
     WorkingMessage,
 )
-from memory.scoring import Candidate, Hit, ScoringWeights, rank
+from memory.scoring import Hit, ScoringWeights
+from memory.terms import Analyzer
 from serve.access import AccessBuffer
 from serve.metrics import Metrics
-from stores.models.stemming import EnglishStemmer
-from stores.postgres.recall import Filters, RecallStore, Scope
+from serve.resident.cache import Resident, ResidentCache
+from serve.resident.index import ResidentIndex
+from serve.resident.search import Asked, Query, Winner, read_question, search
+from stores.postgres.recall import Candidate, Filters, RecallStore, Scope
+from stores.postgres.resident import Hydrated, ResidentStore, Wanted, entry_of
 from stores.valkey.keys import SessionKey
 from stores.valkey.working import WorkingMemoryStore
 
 PERSISTENT = (Tier.EPISODIC, Tier.SEMANTIC, Tier.PROCEDURAL)
 DEFAULT_IMPORTANCE = 0.5  # of a message that no classifier has seen yet
+INLINE_MEMORIES = 2_000  # an index up to this size is searched on the event loop; a thread would cost more
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +59,17 @@ class Question:
     partition: Partition
     query: str
     limit: int
+    now: datetime  # when the question is asked: recency and "last week" count from here
     session_id: SessionId | None = None
     tiers: frozenset[Tier] = frozenset(Tier)
     since: datetime | None = None
     until: datetime | None = None
     floor: float | None = None
     weights: Mapping[str, float] | None = None
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(tenant_id=self.tenant_id, agent_id=self.agent_id, user_id=self.user_id)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,109 +80,209 @@ class Answer:
     profile: AgentProfile | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Reading:
+    """What a question is, once the names in it are known."""
+
+    question: Question
+    asked: Asked
+    vector: Vectors
+    working: WorkingMemory
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Beside:
+    """What an index does not hold: messages that are not stored yet, and the world's facts."""
+
+    index: ResidentIndex
+    memories: Mapping[MemoryId, Memory]
+
+
 class Recall:
     """Answers searches of one API replica."""
 
     def __init__(
         self,
         store: RecallStore,
+        resident: ResidentStore,
+        cache: ResidentCache,
         working: WorkingMemoryStore,
         embedder: Embedder,
+        analyzer: Analyzer,
         access: AccessBuffer,
         metrics: Metrics,
         settings: RecallSettings,
     ) -> None:
         self._store = store
+        self._resident = resident
+        self._cache = cache
         self._working = working
         self._embedder = embedder
+        self._analyzer = analyzer
         self._access = access
         self._metrics = metrics
         self._settings = settings
-        self._stem = EnglishStemmer()
 
     async def search(self, question: Question) -> Answer:
         """The best memories by the five-factor score. Raises ``Unavailable`` and ``InvalidInput``."""
-        started = perf_counter()
-        vector = await self._embedder.embed_query(question.query)
-        embedded = perf_counter()
-        working, stored, profile = await asyncio.gather(
-            self._working_memory(question), self._stored(question, vector), self._profile(question)
-        )
-        messages = [] if Tier.WORKING not in question.tiers else _within(working.messages, question)
-        candidates = await self._merge(question, vector, messages, stored)
-        fetched = perf_counter()
-        hits = self._rank(question, candidates, profile)
-        self._access.count(question.tenant_id, (hit.memory for hit in hits))
-        self._observe(embed=embedded - started, fetch=fetched - embedded, rank=perf_counter() - fetched)
-        return Answer(hits=hits, revision=profile.revision if profile else 0, working=working, profile=profile)
+        resident = await self._cache.get(question.scope)
+        answer = await (self._from_memory(question, resident) if resident else self._from_database(question))
+        self._access.count(question.tenant_id, (hit.memory for hit in answer.hits))
+        return answer
 
-    def _rank(self, question: Question, candidates: Sequence[Candidate], profile: AgentProfile | None) -> list[Hit]:
-        weights = ScoringWeights().merged(profile.scoring if profile else {}).merged(question.weights or {})
-        floor = self._settings.similarity_floor if question.floor is None else question.floor
-        near = [candidate for candidate in candidates if candidate.relevance >= floor]
-        fused = fuse(question.query, near, self._stem)
-        return rank(fused, weights=weights, now=datetime.now(UTC), floor=0.0, limit=question.limit)
+    # ---- resident
 
-    async def _working_memory(self, question: Question) -> WorkingMemory:
-        if question.session_id is None:
-            return WorkingMemory()
-        key = SessionKey(
-            tenant_id=question.tenant_id,
-            agent_id=question.agent_id,
-            user_id=question.user_id,
-            session_id=question.session_id,
-            partition=question.partition,
-        )
-        return await self._working.get(key)
+    async def _from_memory(self, question: Question, resident: Resident) -> Answer:
+        reading, published = await self._read(question, [resident.index])
+        if published > resident.revision:
+            with self._metrics.stage("delta"):
+                await self._cache.catch_up(resident, published)
+        ranked, found = await self._ranked(reading, resident)
+        if found.revision > resident.revision or found.world_facts != resident.world_facts:
+            # Once is enough: what is committed after this is not before the request.
+            resident.world_facts = found.world_facts
+            with self._metrics.stage("delta"):
+                await self._cache.catch_up(resident, found.revision)
+            ranked, found = await self._ranked(reading, resident)
+        return Answer(hits=ranked, revision=resident.revision, working=reading.working, profile=found.profile)
 
-    async def _stored(self, question: Question, vector: Vectors) -> list[Candidate]:
-        tiers = [tier for tier in PERSISTENT if tier in question.tiers]
-        scope = Scope(tenant_id=question.tenant_id, agent_id=question.agent_id, user_id=question.user_id)
+    async def _ranked(self, reading: _Reading, resident: Resident) -> tuple[list[Hit], Hydrated]:
+        """The winners as of the index's revision, and the agent as it is in PostgreSQL."""
+        world = await self._world_facts(reading) if resident.world_facts else []
+        async with resident.lock:
+            beside = await self._beside(reading, world, resident.index)
+            parts = [resident.index, *([beside.index] if beside.memories else [])]
+            winners = await self._search(parts, self._query(reading, resident.profile))
+        with self._metrics.stage("hydrate"):
+            stored = [winner for winner in winners if winner.id not in beside.memories]
+            found = await self._resident.hydrate(reading.question.scope, [_wanted(winner) for winner in stored])
+        if found.profile and resident.profile and found.profile.scoring != resident.profile.scoring:
+            resident.profile = found.profile
+            return await self._ranked(reading, resident)
+        memories = {**found.memories, **beside.memories}
+        return [_hit(winner, memories[winner.id]) for winner in winners if winner.id in memories], found
+
+    async def _world_facts(self, reading: _Reading) -> list[Candidate]:
+        if Tier.SEMANTIC not in reading.question.tiers:
+            return []
+        return await self._candidates(reading, [Tier.SEMANTIC], world=True)
+
+    async def _beside(self, reading: _Reading, world: Sequence[Candidate], index: ResidentIndex) -> _Beside:
+        messages = [] if Tier.WORKING not in reading.question.tiers else reading.working.messages
+        here = {index.columns.id_of(int(row)) for row in index.columns.rows_of([m.id for m in messages])}
+        return await self._aside(reading, world, [message for message in messages if message.id not in here])
+
+    # ---- not resident
+
+    async def _from_database(self, question: Question) -> Answer:
+        """The nearest candidates of each tier, ranked as an index of their own."""
+        reading, _ = await self._read(question, [])
+        with self._metrics.stage("fetch"):
+            profile, found = await asyncio.gather(
+                self._store.profile(question.tenant_id, question.agent_id),
+                self._candidates(reading, [tier for tier in PERSISTENT if tier in question.tiers]),
+            )
+        stored = {candidate.memory.id for candidate in found}
+        messages = [] if Tier.WORKING not in question.tiers else reading.working.messages
+        beside = await self._aside(reading, found, [m for m in messages if m.id not in stored])
+        winners = await self._search([beside.index], self._query(reading, profile))
+        hits = [_hit(winner, beside.memories[winner.id]) for winner in winners]
+        return Answer(
+            hits=hits, revision=profile.revision if profile else 0, working=reading.working, profile=profile
+        )  # fmt: skip
+
+    # ---- both
+
+    async def _read(self, question: Question, parts: Sequence[ResidentIndex]) -> tuple[_Reading, int]:
+        """Embed the question, and look up the session and the published revision meanwhile."""
+        asked = read_question(question.query, parts, self._analyzer)
+        (working, published), vector = await asyncio.gather(self._session(question), self._embed(asked.text))
+        return _Reading(question=question, asked=asked, vector=vector, working=working), published
+
+    async def _session(self, question: Question) -> tuple[WorkingMemory, int]:
+        with self._metrics.stage("valkey"):
+            owner = (question.tenant_id, question.agent_id, question.partition)
+            if question.session_id is None:
+                return WorkingMemory(), await self._working.revision(*owner)
+            key = SessionKey(
+                tenant_id=question.tenant_id,
+                agent_id=question.agent_id,
+                user_id=question.user_id,
+                session_id=question.session_id,
+                partition=question.partition,
+            )
+            return await self._working.get_with_revision(key)
+
+    async def _embed(self, text: str) -> Vectors:
+        with self._metrics.stage("embed"):
+            return await self._embedder.embed_query(text)
+
+    async def _candidates(self, reading: _Reading, tiers: Sequence[Tier], *, world: bool = False) -> list[Candidate]:
+        question = reading.question
         return await self._store.candidates(
-            scope,
-            vector,
+            question.scope,
+            reading.vector,
             model=self._embedder.model,
             tiers=tiers,
             limit=max(self._settings.candidates, question.limit),
-            filters=Filters(since=question.since, until=question.until),
+            filters=Filters(since=question.since, until=question.until, world_only=world),
         )
 
-    async def _profile(self, question: Question) -> AgentProfile | None:
-        return await self._store.profile(question.tenant_id, question.agent_id)
+    async def _aside(
+        self, reading: _Reading, found: Sequence[Candidate], messages: Sequence[WorkingMessage]
+    ) -> _Beside:
+        """A small index of what was fetched for this question."""
+        index = ResidentIndex(dimension=self._embedder.dimension, analyzer=self._analyzer)
+        waiting = [_message_memory(reading.question, message) for message in messages]
+        entries = [entry_of(c.memory, words=c.content_hash) for c in found] + [entry_of(memory) for memory in waiting]
+        if not entries:
+            return _Beside(index=index, memories={})
+        own = [await self._embedder.embed_query(memory.content) for memory in waiting]
+        vectors = np.stack([*(candidate.vector for candidate in found), *own]).astype(np.float16)
+        index.put(entries, vectors)
+        return _Beside(index=index, memories={m.id: m for m in [*(c.memory for c in found), *waiting]})
 
-    async def _merge(
-        self, question: Question, vector: Vectors, messages: Sequence[WorkingMessage], stored: Sequence[Candidate]
-    ) -> list[Candidate]:
-        """A message of the session that is stored already is one candidate, of the working tier."""
-        by_id = {candidate.memory.id: candidate for candidate in stored}
-        vectors = await self._message_vectors([m for m in messages if m.id not in by_id])
-        current = {
-            message.id: _working_candidate(question, message, by_id.get(message.id), vectors.get(message.id), vector)
-            for message in messages
-        }
-        return [*current.values(), *(c for c in stored if c.memory.id not in current)]
+    def _query(self, reading: _Reading, profile: AgentProfile | None) -> Query:
+        question = reading.question
+        weights = ScoringWeights().merged(profile.scoring if profile else {}).merged(question.weights or {})
+        return Query(
+            vector=reading.vector,
+            terms=reading.asked.terms,
+            speakers=reading.asked.speakers,
+            now=question.now,
+            weights=weights,
+            limit=question.limit,
+            floor=self._settings.similarity_floor if question.floor is None else question.floor,
+            tiers=question.tiers,
+            since=question.since,
+            until=question.until,
+            period=named_period(question.query, question.now),
+            working=[message.id for message in reading.working.messages],
+        )
 
-    async def _message_vectors(self, messages: Sequence[WorkingMessage]) -> dict[MemoryId, Vectors]:
-        texts = [episode_text(m.content, speaker=m.speaker, occurred_at=m.occurred_at) for m in messages]
-        return {m.id: await self._embedder.embed_query(text) for m, text in zip(messages, texts, strict=True)}
-
-    def _observe(self, **stages: float) -> None:
-        for stage, seconds in stages.items():
-            self._metrics.observe_stage(stage, seconds)
-
-
-def _within(messages: Sequence[WorkingMessage], question: Question) -> list[WorkingMessage]:
-    earliest = question.since or datetime.min.replace(tzinfo=UTC)
-    latest = question.until or datetime.max.replace(tzinfo=UTC)
-    return [message for message in messages if earliest <= message.occurred_at < latest]
+    async def _search(self, parts: Sequence[ResidentIndex], query: Query) -> list[Winner]:
+        started = perf_counter()
+        if sum(map(len, parts)) <= INLINE_MEMORIES:
+            winners = search(parts, query)
+        else:
+            winners = await asyncio.to_thread(search, parts, query)
+        self._metrics.observe_stage("rank", perf_counter() - started)
+        return winners
 
 
-def _working_candidate(
-    question: Question, message: WorkingMessage, stored: Candidate | None, own: Vectors | None, query: Vectors
-) -> Candidate:
-    vector = own if stored is None else stored.vector
-    relevance = 0.0 if vector is None else max(0.0, float(np.dot(vector, query)))
-    memory = Memory(
+def _wanted(winner: Winner) -> Wanted:
+    tier = Tier.EPISODIC if winner.tier is Tier.WORKING else winner.tier
+    return Wanted(id=winner.id, tier=tier, created_at=_EPOCH + timedelta(microseconds=winner.created_us))
+
+
+def _hit(winner: Winner, memory: Memory) -> Hit:
+    """An episode that the session holds is working memory."""
+    return Hit(memory=memory if memory.tier is winner.tier else replace(memory, tier=winner.tier), parts=winner.parts)
+
+
+def _message_memory(question: Question, message: WorkingMessage) -> Memory:
+    """A message that is accepted and not stored yet."""
+    return Memory(
         id=message.id,
         tier=Tier.WORKING,
         agent_id=question.agent_id,
@@ -177,12 +291,9 @@ def _working_candidate(
         content=message.content,
         event_type=message.event_type,
         speaker=message.speaker,
-        outcome=stored.memory.outcome if stored else None,
-        importance=stored.memory.importance if stored else DEFAULT_IMPORTANCE,
-        access_count=stored.memory.access_count if stored else 0,
+        importance=DEFAULT_IMPORTANCE,
         created_at=message.occurred_at,
-        recorded_at=stored.memory.recorded_at if stored else message.occurred_at,
-        revision=stored.memory.revision if stored else 0,
+        recorded_at=message.occurred_at,
+        revision=0,
         details={"role": message.role},
     )
-    return Candidate(memory=memory, relevance=relevance, vector=vector, content_hash=content_hash(message.content))

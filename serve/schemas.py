@@ -256,6 +256,7 @@ class SearchIn(_Body):
     tiers: list[Tier] | None = Field(None, min_length=1, max_length=4)
     since: Timestamp | None = None
     until: Timestamp | None = None
+    now: Timestamp | None = Field(None, description="when the question is asked; 'last week' and recency count from it")
     similarity_floor: Unit | None = None
     weights: WeightsIn | None = None
 
@@ -294,6 +295,7 @@ class ContextIn(_Body):
     hand_over: bool = Field(False, description="give what a tier leaves unused to the others")
     top_k: int = Field(100, ge=1, le=TOP_K_MAX)
     tiers: list[Tier] | None = Field(None, min_length=1, max_length=4)
+    now: Timestamp | None = Field(None, description="when the question is asked; 'last week' and recency count from it")
     similarity_floor: Unit | None = None
     weights: WeightsIn | None = None
 

@@ -6,15 +6,21 @@ import uuid
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+import faiss
+
 from configs.settings import Settings
 from memory.errors import Misconfigured
 from memory.extractive import ExtractiveSummarizer
 from memory.ports import Embedder, Summarizer, TokenCounter
+from memory.terms import Analyzer
 from serve.acceptance import Acceptance
 from serve.access import AccessBuffer
 from serve.metrics import Metrics
 from serve.recall import Recall
+from serve.resident.cache import ResidentCache
+from serve.resident.index import ResidentIndex
 from stores.models.minilm import MiniLM
+from stores.models.stemming import language
 from stores.models.tokens import BpeCounter
 from stores.postgres.access import AccessStore
 from stores.postgres.agents import AgentStore
@@ -22,6 +28,7 @@ from stores.postgres.database import Database
 from stores.postgres.ledger import LedgerStore
 from stores.postgres.memories import MemoryStore
 from stores.postgres.recall import RecallStore
+from stores.postgres.resident import ResidentStore
 from stores.postgres.skills import SkillStore
 from stores.valkey.connection import Valkey, open_valkey
 from stores.valkey.ingest import IngestStreams, Listener
@@ -44,6 +51,7 @@ class Services:
     ledger: LedgerStore
     access: AccessBuffer
     recall: Recall
+    residents: ResidentCache
     embedder: Embedder
     tokens: TokenCounter
     summarizer: Summarizer
@@ -75,12 +83,23 @@ async def open_services(settings: Settings, stack: AsyncExitStack) -> Services:
     access = AccessBuffer(AccessStore(database), flush_s=settings.recall.access_flush_s)
     access.open()
     stack.push_async_callback(access.close)
-    return _wire(settings, database, valkey, listener, access)
+    faiss.omp_set_num_threads(1)  # searches run side by side; one that waits for helpers would only be slower
+    services = _wire(settings, database, valkey, listener, access)
+    stack.push_async_callback(services.residents.close)
+    return services
 
 
 def _wire(settings: Settings, database: Database, valkey: Valkey, listener: Listener, access: AccessBuffer) -> Services:
     metrics, tokens, ledger = Metrics(), BpeCounter(), LedgerStore(database)
     embedder = load_embedder(settings, query_cache_size=settings.recall.query_cache_size)
+    analyzer = Analyzer(language(settings.recall.language))
+    resident = ResidentStore(database, model=embedder.model, dimension=embedder.dimension)
+    residents = ResidentCache(
+        resident,
+        lambda: ResidentIndex(dimension=embedder.dimension, analyzer=analyzer),
+        metrics,
+        settings.recall,
+    )
     streams = IngestStreams(valkey, ingest=settings.ingest, working=settings.working)
     working = WorkingMemoryStore(valkey, settings.working)
     return Services(
@@ -101,7 +120,18 @@ def _wire(settings: Settings, database: Database, valkey: Valkey, listener: List
         agents=AgentStore(database),
         ledger=ledger,
         access=access,
-        recall=Recall(RecallStore(database, settings.recall), working, embedder, access, metrics, settings.recall),
+        residents=residents,
+        recall=Recall(
+            RecallStore(database, settings.recall),
+            resident,
+            residents,
+            working,
+            embedder,
+            analyzer,
+            access,
+            metrics,
+            settings.recall,
+        ),
         embedder=embedder,
         tokens=tokens,
         summarizer=ExtractiveSummarizer(tokens),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 
 from fastapi import APIRouter
 
@@ -42,6 +43,7 @@ def _question(body: SearchIn | ContextIn, agent: AgentScope) -> Question:
         partition=agent.partition,
         query=body.query,
         limit=body.top_k,
+        now=body.now or datetime.now(UTC),
         session_id=None if body.session_id is None else SessionId(body.session_id),
         tiers=frozenset(body.tiers or Tier),
         floor=body.similarity_floor,

@@ -70,6 +70,13 @@ class Database:
             await set_tenant(connection, tenant_id)
             yield connection
 
+    @asynccontextmanager
+    async def pipelined(self, tenant_id: TenantId) -> AsyncIterator[Connection]:
+        """The same, whose statements are sent together with the first that is read: one round trip."""
+        async with self.connection() as connection, connection.pipeline(), connection.transaction():
+            await set_tenant(connection, tenant_id)
+            yield connection
+
 
 async def set_tenant(connection: Connection, tenant_id: TenantId) -> None:
     """Let the rest of the transaction see the rows of ``tenant_id`` and of nobody else."""

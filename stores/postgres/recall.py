@@ -7,8 +7,7 @@ enough rows of the scope. ``benchmarks/cold.py`` measures where one becomes bett
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, LiteralString
@@ -28,9 +27,8 @@ from memory.records import (
     UserId,
     namespace_of,
 )
-from memory.scoring import Candidate
 from stores.postgres import agents, queries, rows
-from stores.postgres.database import Connection, Database, set_tenant
+from stores.postgres.database import Connection, Database
 
 _SQL = queries.load("recall")
 MAX_EF_SEARCH = 1_000  # pgvector's limit
@@ -55,6 +53,17 @@ class Filters:
     until: datetime | None = None  # exclusive
     session_id: SessionId | None = None  # episodes only: facts and skills have no session
     event_types: Collection[EventType] = ()  # episodes only
+    world_only: bool = False  # facts of the tenant's world alone
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Candidate:
+    """A memory that was found, and what tells it from others."""
+
+    memory: Memory
+    relevance: float  # cosine, 0.0 - 1.0
+    vector: Vectors  # of shape (dimension,), unit length
+    content_hash: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +97,7 @@ class RecallStore:
         Only vectors of ``model`` are compared. Deleted, expired and superseded memories never appear.
         """
         parameters = _parameters(scope, filters or Filters()) | {"vector": vector, "model": model, "limit": limit}
-        async with self._transaction(scope.tenant_id) as connection:
+        async with self._database.pipelined(scope.tenant_id) as connection:
             await connection.execute(_SQL["planner"], self._planner(limit))
             searches = await self._searches(connection, parameters, frozenset(tiers))
             # Queued together: one round trip for all tiers. Faster here than a connection for each.
@@ -99,26 +108,19 @@ class RecallStore:
     async def recent(self, scope: Scope, session_id: SessionId, *, limit: int = 15) -> list[Memory]:
         """A session's episodes of the last 24 hours, newest first (Key Query 2). Raises ``Unavailable``."""
         parameters = _parameters(scope, Filters(session_id=session_id)) | {"limit": limit}
-        async with self._transaction(scope.tenant_id) as connection:
+        async with self._database.pipelined(scope.tenant_id) as connection:
             cursor = await _execute(connection, _SQL["key_query_2_recent_episodes"], parameters)
             return [rows.episode(row) for row in await cursor.fetchall()]
 
     async def profile(self, tenant_id: TenantId, agent_id: AgentId) -> AgentProfile | None:
         """The agent's settings and revision; ``None`` before its first write. Raises ``Unavailable``."""
-        async with self._transaction(tenant_id) as connection:
+        async with self._database.pipelined(tenant_id) as connection:
             return await agents.profile(connection, tenant_id, agent_id)
 
     async def revision(self, tenant_id: TenantId, agent_id: AgentId) -> int:
         """The agent's newest committed revision; 0 before its first write. Raises ``Unavailable``."""
         profile = await self.profile(tenant_id, agent_id)
         return 0 if profile is None else profile.revision
-
-    @asynccontextmanager
-    async def _transaction(self, tenant_id: TenantId) -> AsyncIterator[Connection]:
-        """A transaction of one tenant whose statements are sent together with the first that is read."""
-        async with self._database.connection() as connection, connection.pipeline(), connection.transaction():
-            await set_tenant(connection, tenant_id)
-            yield connection
 
     def _planner(self, limit: int) -> dict[str, Any]:
         return {
@@ -161,6 +163,7 @@ def _parameters(scope: Scope, filters: Filters) -> dict[str, Any]:
         "since": filters.since,
         "until": filters.until,
         "session_id": filters.session_id,
+        "world_only": filters.world_only,
         "event_types": [str(event_type) for event_type in filters.event_types] or None,
     }
 

@@ -32,6 +32,10 @@ class WorkingMemoryStore:
 
     async def get(self, key: SessionKey) -> WorkingMemory:
         """The session as it is; an unknown one is empty."""
+        return (await self.get_with_revision(key))[0]
+
+    async def get_with_revision(self, key: SessionKey) -> tuple[WorkingMemory, int]:
+        """The same, and the agent's published revision, in one round trip."""
         session = keys.session(key)
         with translated():
             async with self._valkey.pipeline(transaction=True) as pipeline:
@@ -40,14 +44,16 @@ class WorkingMemoryStore:
                 pipeline.hget(f"{session}:meta", "spilled")
                 for part in ("messages", "variables", "meta"):
                     pipeline.expire(f"{session}:{part}", self._settings.ttl_s)
-                messages, fields, spilled, *_ = await pipeline.execute()
+                pipeline.get(keys.revision(key.partition, key.tenant_id, key.agent_id))
+                messages, fields, spilled, *_, revision = await pipeline.execute()
         variables = {_text(name): json.loads(value) for name, value in fields.items()}
-        return WorkingMemory(
+        working = WorkingMemory(
             messages=tuple(decode_message(message) for message in messages),
             variables={name.removeprefix(VARIABLE): v for name, v in variables.items() if name.startswith(VARIABLE)},
             reasoning=variables.get(REASONING),
             spilled=int(spilled or 0),
         )
+        return working, int(revision or 0)
 
     async def set_variables(self, key: SessionKey, variables: Mapping[str, Any]) -> None:
         """Set some variables; the others stay. Raises ``InvalidInput`` when the session would exceed its bound."""

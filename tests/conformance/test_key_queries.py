@@ -255,6 +255,7 @@ def episodes_of(agent_id: str, user_id: str, **extra: object) -> dict[str, Any]:
         "until": None,
         "session_id": None,
         "event_types": None,
+        "world_only": False,
         "limit": 20,
     } | extra
 

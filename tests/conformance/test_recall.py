@@ -17,11 +17,10 @@ from psycopg.types.json import Jsonb
 from configs.settings import RecallSettings
 from memory.ports import Vectors
 from memory.records import AgentId, EventType, MemoryId, SessionId, TenantId, Tier, UserId
-from memory.scoring import Candidate
 from migrations.runner import FixedSettings, migrate
 from stores.postgres.access import AccessKey, AccessStore
 from stores.postgres.database import Database
-from stores.postgres.recall import Filters, RecallStore, Scope
+from stores.postgres.recall import Candidate, Filters, RecallStore, Scope
 
 DIMENSION = 8
 NOW = datetime.now(UTC)

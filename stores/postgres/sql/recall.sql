@@ -124,7 +124,7 @@ LIMIT %(limit)s
 SELECT namespace_id, placement, live_count
 FROM namespaces
 WHERE tenant_id = %(tenant_id)s
-  AND ((agent_id = %(agent_id)s AND name IN ('agent', %(user_namespace)s)) OR (agent_id = '' AND name = 'world'))
+  AND ((agent_id = %(agent_id)s AND NOT %(world_only)s AND name IN ('agent', %(user_namespace)s)) OR (agent_id = '' AND name = 'world'))
 
 -- name: count_episodes
 -- Every search: how many episodes it goes through, as far as it matters (at most bound + 1).

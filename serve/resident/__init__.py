@@ -1,0 +1,1 @@
+"""Resident indexes: the memories of active agents' users, ranked without leaving the process."""

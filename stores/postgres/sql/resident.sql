@@ -1,0 +1,91 @@
+-- name: snapshot
+-- Before a load or a delta: all that follows sees the same moment.
+SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY
+
+-- name: changed_episodes
+-- A resident index: a user's episodes since a revision; idx_episodic_scope for a load, idx_episodic_revision for a
+-- delta. A vector of another model is no vector.
+SELECT id, agent_id, user_id, session_id, event_type, role, speaker, content, content_hash, outcome, importance,
+       access_count, last_accessed_at, retention_tier, extraction, skill, metadata, revision, created_at, recorded_at,
+       expires_at, NOT is_deleted AS live,
+       CASE WHEN embedding_model = %(model)s THEN halfvec_send(embedding::halfvec) END AS half
+FROM episodic_memory
+WHERE tenant_id = %(tenant_id)s
+  AND agent_id = %(agent_id)s
+  AND user_id = %(user_id)s
+  AND revision > %(revision)s
+
+-- name: changed_facts
+-- A resident index: the facts that the user may read, the world's aside; idx_semantic_revision.
+SELECT id, agent_id, user_id, namespace, fact, subject, predicate, object, confidence, source_episode_id, content_hash,
+       supersedes, access_count, last_accessed_at, valid_from, valid_until, metadata, revision, created_at, expires_at,
+       valid_until IS NULL AND NOT is_deleted AS live,
+       CASE WHEN embedding_model = %(model)s THEN halfvec_send(embedding::halfvec) END AS half
+FROM semantic_memory
+WHERE tenant_id = %(tenant_id)s
+  AND agent_id = %(agent_id)s
+  AND namespace IN ('agent', %(user_namespace)s)
+  AND revision > %(revision)s
+
+-- name: changed_skills
+-- A resident index: the skills that the user may read; idx_procedural_revision.
+SELECT id, agent_id, user_id, namespace, skill_name, trigger_pattern, policy, tool_sequence, success_count,
+       failure_count, success_rate, avg_reward, access_count, last_accessed_at, version, metadata, revision, created_at,
+       updated_at, true AS live,
+       CASE WHEN embedding_model = %(model)s THEN halfvec_send(embedding::halfvec) END AS half,
+       (SELECT source_id FROM memory_sources WHERE memory_id = p.id ORDER BY source_id DESC LIMIT 1) AS source_id
+FROM procedural_memory p
+WHERE tenant_id = %(tenant_id)s
+  AND agent_id = %(agent_id)s
+  AND namespace IN ('agent', %(user_namespace)s)
+  AND revision > %(revision)s
+
+-- name: gone
+-- A resident index: what was deleted since a revision; idx_tombstones_revision.
+SELECT memory_id FROM tombstones
+WHERE tenant_id = %(tenant_id)s AND agent_id = %(agent_id)s AND revision > %(revision)s
+
+-- name: size
+-- Before a load: how many memories the user has, about; the sessions' counters (primary key) never go down.
+SELECT (SELECT coalesce(sum(episodes), 0) FROM sessions
+        WHERE tenant_id = %(tenant_id)s AND agent_id = %(agent_id)s AND user_id = %(user_id)s)
+     + (SELECT coalesce(sum(live_count), 0) FROM namespaces
+        WHERE tenant_id = %(tenant_id)s AND agent_id = %(agent_id)s AND name IN ('agent', %(user_namespace)s))
+       AS memories
+
+-- name: world_facts
+-- Every search: whether the tenant has facts that all agents read; served by the unique key.
+SELECT coalesce(sum(live_count), 0)::bigint AS facts FROM namespaces
+WHERE tenant_id = %(tenant_id)s AND agent_id = '' AND name = 'world'
+
+-- name: hydrate_episodes
+-- Every search: its winners, if they still live; the primary key, one month each.
+SELECT e.id, e.agent_id, e.user_id, e.session_id, e.event_type, e.role, e.speaker, e.content, e.outcome, e.importance,
+       e.access_count, e.last_accessed_at, e.retention_tier, e.extraction, e.skill, e.metadata, e.revision,
+       e.created_at, e.recorded_at, e.expires_at
+FROM unnest(%(ids)s::uuid[], %(moments)s::timestamptz[]) AS w (id, created_at)
+JOIN episodic_memory e ON e.id = w.id AND e.created_at = w.created_at
+WHERE e.tenant_id = %(tenant_id)s
+  AND e.agent_id = %(agent_id)s
+  AND e.is_deleted = false
+  AND (e.expires_at IS NULL OR e.expires_at > now())
+
+-- name: hydrate_facts
+-- Every search: its winners, if they still hold; the primary key.
+SELECT id, agent_id, user_id, namespace, fact, subject, predicate, object, confidence, source_episode_id, supersedes,
+       access_count, last_accessed_at, valid_from, valid_until, metadata, revision, created_at, expires_at
+FROM semantic_memory
+WHERE id = ANY(%(ids)s)
+  AND tenant_id = %(tenant_id)s
+  AND agent_id = %(agent_id)s
+  AND valid_until IS NULL
+  AND is_deleted = false
+  AND (expires_at IS NULL OR expires_at > now())
+
+-- name: hydrate_skills
+-- Every search: its winners; the primary key.
+SELECT id, agent_id, user_id, namespace, skill_name, trigger_pattern, policy, tool_sequence, success_count,
+       failure_count, success_rate, avg_reward, access_count, last_accessed_at, version, metadata, revision, created_at,
+       updated_at
+FROM procedural_memory
+WHERE id = ANY(%(ids)s) AND tenant_id = %(tenant_id)s AND agent_id = %(agent_id)s
