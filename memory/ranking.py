@@ -125,7 +125,7 @@ class _Sayings:
     def of(cls, columns: Columns, rows: RowNumbers, vectors: Vectors) -> _Sayings:
         return cls(
             vectors=vectors,
-            known=vectors.any(axis=1),
+            known=np.any(vectors, axis=1),
             event=columns.tier[rows] <= EPISODIC,
             words=columns.words[rows],
             speaker=columns.speaker[rows],
