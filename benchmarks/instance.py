@@ -37,12 +37,19 @@ def instance(url: str | None, key: str | None) -> Iterator[Instance]:
     if url is not None:
         yield Instance(url.rstrip("/"), key or "")
         return
+    with started() as (target, _):
+        yield target
+
+
+@contextmanager
+def started(*options: str) -> Iterator[tuple[Instance, Path]]:
+    """A fresh instance and its data directory, which goes when the block ends; ``options`` are those of ``up``."""
     root = Path(tempfile.mkdtemp(prefix="mn-"))
     root.chmod(0o755)
     try:
-        _mnemoray("up", "--detach", "--data-dir", str(root), "--port", str(free_port()))
+        _mnemoray("up", "--detach", "--data-dir", str(root), "--port", str(free_port()), *options)
         found = json.loads((root / "run" / "endpoint.json").read_text())
-        yield Instance(found["url"], Path(found["key_file"]).read_text().strip())
+        yield Instance(found["url"], Path(found["key_file"]).read_text().strip()), root
     finally:
         _mnemoray("down", "--data-dir", str(root), check=False)
         shutil.rmtree(root, ignore_errors=True)
