@@ -77,9 +77,9 @@ def remember(api: httpx.Client, file: Path) -> int:
     return len(items)
 
 
-def ask(api: httpx.Client, question: Question, weights: Mapping[str, float] | None) -> list[str]:
+def ask(api: httpx.Client, question: Question, weights: Mapping[str, float] | None, top_k: int = 20) -> list[str]:
     """Ids of the turns found, best first."""
-    body: dict[str, Any] = {"query": question.text, "user_id": question.sample, "top_k": 20, "tiers": ["episodic"]}
+    body: dict[str, Any] = {"query": question.text, "user_id": question.sample, "top_k": top_k, "tiers": ["episodic"]}
     if weights is not None:
         body["weights"] = dict(weights)
     answer = api.post(f"/v1/agents/{AGENT}/memories/search", json=body).raise_for_status().json()
