@@ -61,11 +61,16 @@ def _turns(name: str, value: Any) -> list[dict[str, Any]]:
 
 def remember(api: httpx.Client, file: Path) -> int:
     """Import every turn and wait until all are stored."""
-    items = [
-        item for item in read(file, Defaults(agent_id=AGENT, user_id=None, infer=None)) if isinstance(item, WriteItem)
-    ]
-    for start in range(0, len(items), BATCH):
-        body = {"items": [dict(item.body) for item in items[start : start + BATCH]]}
+    read_items = read(file, Defaults(agent_id=AGENT, user_id=None, infer=None))
+    bodies = [dict(item.body) for item in read_items if isinstance(item, WriteItem)]
+    store(api, bodies)
+    return len(bodies)
+
+
+def store(api: httpx.Client, bodies: Sequence[Mapping[str, Any]]) -> None:
+    """Send writes in batches and wait until all are stored."""
+    for start in range(0, len(bodies), BATCH):
+        body = {"items": bodies[start : start + BATCH]}
         answer = api.post(f"/v1/agents/{AGENT}/memories/batch", json=body).raise_for_status().json()
         if refused := [item["problem"] for item in answer["items"] if item["problem"]]:
             sys.exit(f"the API refused a turn: {refused[0]}")
@@ -74,12 +79,11 @@ def remember(api: httpx.Client, file: Path) -> int:
         if time.monotonic() > deadline:
             sys.exit("the turns were not stored in time")
         time.sleep(0.2)
-    return len(items)
 
 
-def ask(api: httpx.Client, question: Question, weights: Mapping[str, float] | None) -> list[str]:
+def ask(api: httpx.Client, question: Question, weights: Mapping[str, float] | None, top_k: int = 20) -> list[str]:
     """Ids of the turns found, best first."""
-    body: dict[str, Any] = {"query": question.text, "user_id": question.sample, "top_k": 20, "tiers": ["episodic"]}
+    body: dict[str, Any] = {"query": question.text, "user_id": question.sample, "top_k": top_k, "tiers": ["episodic"]}
     if weights is not None:
         body["weights"] = dict(weights)
     answer = api.post(f"/v1/agents/{AGENT}/memories/search", json=body).raise_for_status().json()
