@@ -23,7 +23,7 @@ RowNumbers = NDArray[np.int64]
 DUPLICATE_SIMILARITY = 0.97  # cosine; above it a fact and its source, or two facts, say the same
 DAY_US = 86_400_000_000
 
-_BLOCK = 128  # rows compared in one matrix product
+_BLOCK = 32  # rows compared in one matrix product
 _FREQUENCIES = np.array([frequency(count) for count in range(FREQUENT + 1)])
 _BONUSES = np.array([TYPE_BONUS[tier] for tier in TIERS])
 
@@ -87,7 +87,7 @@ def best(
     if limit <= 0:
         return []
     rows = np.flatnonzero(allowed)
-    depth = max(_BLOCK, 2 * limit)
+    depth = 2 * limit + _BLOCK
     while True:
         top = _top(rows, totals, columns, depth)
         near = vectors(top)

@@ -159,6 +159,7 @@ class Recall:
         if found.profile and resident.profile and found.profile.scoring != resident.profile.scoring:
             resident.profile = found.profile
             return await self._ranked(reading, resident)
+        _take_over_accesses(resident, winners, found)
         memories = {**found.memories, **beside.memories}
         return [_hit(winner, memories[winner.id]) for winner in winners if winner.id in memories], found
 
@@ -268,6 +269,17 @@ class Recall:
             winners = await asyncio.to_thread(search, parts, query)
         self._metrics.observe_stage("rank", perf_counter() - started)
         return winners
+
+
+def _take_over_accesses(resident: Resident, winners: Sequence[Winner], found: Hydrated) -> None:
+    """Access counts are no changes of a memory, so no delta brings them; those of other replicas come this way.
+
+    An index that is in use is left alone: the next search will do it.
+    """
+    if not resident.lock.locked():
+        for winner in winners:
+            if (memory := found.memories.get(winner.id)) is not None:
+                resident.index.count_accesses(winner.row, winner.id, memory.access_count)
 
 
 def _wanted(winner: Winner) -> Wanted:

@@ -53,6 +53,11 @@ class ResidentIndex:
         """Forget memories; unknown ids are ignored."""
         self._link(self._take_out(ids))
 
+    def count_accesses(self, row: int, memory_id: MemoryId, count: int) -> None:
+        """Take over what the database has counted, if the memory still lies in that row."""
+        if row < len(self) and self.columns.id_of(row) == memory_id:
+            self.columns.accesses[row] = count
+
     def named(self, query: str) -> Counter[str]:
         """Words of the query that are names of speakers."""
         return Counter(word for word in words(query) if word in self._names)

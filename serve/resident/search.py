@@ -50,6 +50,7 @@ class Winner:
     id: MemoryId
     tier: Tier
     created_us: int
+    row: int  # in the first index, if it is smaller than that one's size
     parts: ScoreParts
 
 
@@ -180,5 +181,6 @@ def _winner(columns: Columns, factors: Factors, totals: Factor, row: int) -> Win
         id=columns.id_of(row),
         tier=TIERS[columns.tier[row]],
         created_us=int(columns.created[row]),
+        row=row,
         parts=factors.parts(row, float(totals[row])),
     )

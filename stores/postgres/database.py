@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
@@ -31,6 +32,14 @@ async def _configure(connection: Connection) -> None:
     await connection.set_autocommit(True)
 
 
+async def _check(connection: Connection) -> None:
+    """Ask the server only when the socket says that something happened to the connection: a round trip saved."""
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN | select.POLLERR | select.POLLHUP)
+    if poll.poll(0):
+        await AsyncConnectionPool.check_connection(connection)
+
+
 class Database:
     """A pool of connections to one database. Build it, then ``open()``."""
 
@@ -44,7 +53,7 @@ class Database:
             timeout=timeout_s,
             reconnect_timeout=30.0,
             configure=_configure,
-            check=AsyncConnectionPool.check_connection,
+            check=_check,
             open=False,
         )
 

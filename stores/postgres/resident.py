@@ -100,14 +100,13 @@ class ResidentStore:
                 for tier, name in _HYDRATE.items()
                 if any(each.tier is tier for each in wanted)
             ]
-            world = await connection.execute(_SQL["world_facts"], key)
-            profile = await agents.profile(connection, scope.tenant_id, scope.agent_id)
-            counted = await world.fetchone()
+            agent = await (await connection.execute(_SQL["agent"], key)).fetchone() or {}
             found = [rows.OF_TIER[tier](row) for tier, cursor in cursors for row in await cursor.fetchall()]
+        world_facts = agent.pop("world_facts", 0)
         return Hydrated(
             memories={memory.id: memory for memory in found},
-            profile=profile,
-            world_facts=int(counted["facts"]) if counted else 0,
+            profile=AgentProfile(**agent) if agent.get("agent_id") else None,
+            world_facts=world_facts,
         )
 
     def _key(self, scope: Scope) -> dict[str, Any]:

@@ -53,10 +53,13 @@ SELECT (SELECT coalesce(sum(episodes), 0) FROM sessions
         WHERE tenant_id = %(tenant_id)s AND agent_id = %(agent_id)s AND name IN ('agent', %(user_namespace)s))
        AS memories
 
--- name: world_facts
--- Every search: whether the tenant has facts that all agents read; served by the unique key.
-SELECT coalesce(sum(live_count), 0)::bigint AS facts FROM namespaces
-WHERE tenant_id = %(tenant_id)s AND agent_id = '' AND name = 'world'
+-- name: agent
+-- Every search: the agent as it is, and how many facts the tenant's world has; served by unique keys.
+SELECT a.tenant_id, a.agent_id, a.team, a.revision, a.scoring, a.budget_ratios, a.retention,
+       coalesce(w.live_count, 0) AS world_facts
+FROM (VALUES (1)) AS always
+LEFT JOIN agents a ON a.tenant_id = %(tenant_id)s AND a.agent_id = %(agent_id)s
+LEFT JOIN namespaces w ON w.tenant_id = %(tenant_id)s AND w.agent_id = '' AND w.name = 'world'
 
 -- name: hydrate_episodes
 -- Every search: its winners, if they still live; the primary key, one month each.
