@@ -142,10 +142,12 @@ class Supervisor:
     def environment(self) -> Mapping[str, str]:
         """Settings of the programs that run against this instance."""
         keys = dict(self._settings.api_keys) or {self.api_key: TENANT}
+        admin_keys = dict(self._settings.admin_keys) or {self._data.secret("admin_key"): TENANT}
         found = {
             "MNEMORAY_POSTGRES_DSN": self._settings.postgres_dsn or (self._postgres.dsn if self._postgres else ""),
             "MNEMORAY_REDIS_URL": self._settings.redis_url or (self._valkey.url if self._valkey else ""),
             "MNEMORAY_API_KEYS": json.dumps(keys),
+            "MNEMORAY_ADMIN_KEYS": json.dumps(admin_keys),
             "MNEMORAY_SHARDS": str(self._settings.shards),
             "MNEMORAY_SERVE__PORT": str(self._settings.serve.port),
             "MNEMORAY_SERVE__REPLICAS": str(self._settings.serve.replicas),
@@ -175,6 +177,7 @@ class Supervisor:
         endpoint = {
             "url": self.url,
             "key_file": str(self._data.secrets / "api_key"),
+            "admin_key_file": str(self._data.secrets / "admin_key"),
             "supervisor": os.getpid(),
             "started": started(os.getpid()),
             "pids": {server.name: server.pid for server in self._servers},

@@ -97,6 +97,9 @@ class Settings(BaseSettings):
     redis_cluster: bool = Field(False, description="the URL is one node of a Redis or Valkey Cluster")
     ray_address: str | None = Field(None, description="address of a running Ray cluster; unset starts one")
     api_keys: dict[str, str] = Field(default_factory=dict, description="API key -> tenant id")
+    admin_keys: dict[str, str] = Field(
+        default_factory=dict, description="the same for keys that may search over all agents of their tenant"
+    )
     partitions: int = Field(64, ge=1, le=4096, description="fixed when the database is created")
     shards: int = Field(2, ge=1)
     log_level: Literal["debug", "info", "warning", "error"] = "info"

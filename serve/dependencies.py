@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Mapping
 from typing import Annotated, TypeVar, cast
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from pydantic import BeforeValidator
 from memory.errors import MnemorayError
 from memory.records import AgentId, MemoryId, Partition, TenantId
 from serve.middleware import decode_segment
-from serve.problems import Unauthorized
+from serve.problems import Forbidden, Unauthorized
 from serve.schemas import Identifier, SkillName
 from serve.services import Services
 
@@ -29,18 +30,39 @@ def services_of(request: Request) -> Services:
 def tenant_of(
     request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 ) -> TenantId:
-    """The tenant of the request's key; keys are compared by digest, in constant time."""
+    """The tenant of the request's key."""
+    settings = services_of(request).settings
+    if (tenant := _owner(credentials, {**settings.api_keys, **settings.admin_keys})) is None:
+        raise Unauthorized("this API key is not known here")
+    return tenant
+
+
+def administered_by(
+    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+) -> TenantId:
+    """The tenant whose administrator asks."""
+    settings = services_of(request).settings
+    if (tenant := _owner(credentials, settings.admin_keys)) is not None:
+        return tenant
+    if _owner(credentials, settings.api_keys) is None:
+        raise Unauthorized("this API key is not known here")
+    raise Forbidden("this needs an administrator's key (MNEMORAY_ADMIN_KEYS, or secrets/admin_key of the data folder)")
+
+
+def _owner(credentials: HTTPAuthorizationCredentials | None, keys: Mapping[str, str]) -> TenantId | None:
+    """Keys are compared by digest, in constant time."""
     if credentials is None:
         raise Unauthorized("send the API key as 'Authorization: Bearer <key>'")
     given = hashlib.sha256(credentials.credentials.encode("utf-8", "replace")).digest()
-    for key, tenant in services_of(request).settings.api_keys.items():
+    for key, tenant in keys.items():
         if hmac.compare_digest(hashlib.sha256(key.encode()).digest(), given):
             return TenantId(tenant)
-    raise Unauthorized("this API key is not known here")
+    return None
 
 
 Open = Annotated[Services, Depends(services_of)]
 Tenant = Annotated[TenantId, Depends(tenant_of)]
+Administered = Annotated[TenantId, Depends(administered_by)]
 AgentPath = Annotated[Identifier, BeforeValidator(decode_segment), Path(description="the agent")]
 SessionPath = Annotated[Identifier, BeforeValidator(decode_segment), Path(description="the session")]
 SkillPath = Annotated[SkillName, BeforeValidator(decode_segment), Path(description="the skill's name")]

@@ -20,17 +20,10 @@ logger = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 1.0  # what a caller waits for a server that is away, before it asks again
 
-_STATUS: Mapping[type[errors.MnemorayError], int] = {
-    errors.InvalidInput: 422,
-    errors.NotFound: 404,
-    errors.Conflict: 409,
-    errors.Backpressure: 429,
-    errors.Unavailable: 503,
-    errors.Fenced: 503,
-}
 _TITLES = {
     400: "Bad request",
     401: "Unauthorized",
+    403: "Forbidden",
     404: "Not found",
     405: "Method not allowed",
     409: "Conflict",
@@ -47,6 +40,24 @@ class Unauthorized(errors.MnemorayError):
     code = "unauthorized"
 
 
+class Forbidden(errors.MnemorayError):
+    """The request's API key is known, and may not do this."""
+
+    code = "forbidden"
+
+
+_STATUS: Mapping[type[errors.MnemorayError], int] = {
+    Unauthorized: 401,
+    Forbidden: 403,
+    errors.InvalidInput: 422,
+    errors.NotFound: 404,
+    errors.Conflict: 409,
+    errors.Backpressure: 429,
+    errors.Unavailable: 503,
+    errors.Fenced: 503,
+}
+
+
 def problem(status: int, code: str, detail: str, found: list[dict[str, Any]] | None = None) -> Problem:
     """A problem whose type is a stable URN made of its code."""
     title = _TITLES.get(status, "Error")
@@ -54,7 +65,7 @@ def problem(status: int, code: str, detail: str, found: list[dict[str, Any]] | N
 
 
 def of_error(error: errors.MnemorayError) -> Problem:
-    status = 401 if isinstance(error, Unauthorized) else _STATUS.get(type(error), 500)
+    status = _STATUS.get(type(error), 500)
     return problem(status, error.code, str(error))
 
 

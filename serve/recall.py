@@ -8,12 +8,14 @@ is answered from PostgreSQL's nearest candidates, ranked the same way.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from time import perf_counter
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from configs.settings import RecallSettings
 from memory.dates import named_period
@@ -73,6 +75,22 @@ class Question:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TenantQuestion:
+    """One search over all agents of a tenant."""
+
+    tenant_id: TenantId
+    query: str
+    limit: int
+    now: datetime
+    agents: Collection[AgentId] = ()  # only these; empty for all
+    tiers: frozenset[Tier] = frozenset(PERSISTENT)
+    since: datetime | None = None
+    until: datetime | None = None
+    floor: float | None = None
+    weights: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Answer:
     hits: Sequence[Hit]
     revision: int
@@ -129,6 +147,37 @@ class Recall:
         answer = await (self._from_memory(question, resident) if resident else self._from_database(question))
         self._access.count(question.tenant_id, (hit.memory for hit in answer.hits))
         return answer
+
+    async def search_tenant(self, question: TenantQuestion) -> list[Hit]:
+        """The best memories of all agents of a tenant: nearest candidates from the graphs, then the exact ranking.
+
+        Raises ``Unavailable`` and ``InvalidInput``.
+        """
+        asked = read_question(question.query, [], self._analyzer)
+        vector = await self._embed(asked.text)
+        with self._metrics.stage("fetch"):
+            found = await self._store.tenant_candidates(
+                question.tenant_id,
+                vector,
+                model=self._embedder.model,
+                tiers=question.tiers,
+                limit=max(self._settings.candidates, question.limit),
+                filters=Filters(since=question.since, until=question.until),
+                agents=question.agents,
+            )
+        index, memories = self._index_of(found, [], np.zeros((0, self._embedder.dimension)))
+        query = Query(
+            vector=vector,
+            terms=asked.terms,
+            speakers=asked.speakers,
+            now=question.now,
+            weights=ScoringWeights().merged(question.weights or {}),
+            limit=question.limit,
+            floor=self._settings.similarity_floor if question.floor is None else question.floor,
+            tiers=question.tiers,
+            period=named_period(question.query, question.now),
+        )
+        return [_hit(winner, memories[winner.id]) for winner in await self._search([index], query)]
 
     # ---- resident
 
@@ -233,15 +282,18 @@ class Recall:
         self, reading: _Reading, found: Sequence[Candidate], messages: Sequence[WorkingMessage]
     ) -> _Beside:
         """A small index of what was fetched for this question."""
-        index = ResidentIndex(dimension=self._embedder.dimension, analyzer=self._analyzer)
         waiting = [_message_memory(reading.question, message) for message in messages]
-        entries = [entry_of(c.memory, words=c.content_hash) for c in found] + [entry_of(memory) for memory in waiting]
-        if not entries:
-            return _Beside(index=index, memories={})
         own = [await self._embedder.embed_query(memory.content) for memory in waiting]
-        vectors = np.stack([*(candidate.vector for candidate in found), *own]).astype(np.float16)
-        index.put(entries, vectors)
-        return _Beside(index=index, memories={m.id: m for m in [*(c.memory for c in found), *waiting]})
+        index, memories = self._index_of(found, waiting, np.array(own).reshape(-1, self._embedder.dimension))
+        return _Beside(index=index, memories=memories)
+
+    def _index_of(
+        self, found: Sequence[Candidate], waiting: Sequence[Memory], own: NDArray[np.floating[Any]]
+    ) -> tuple[ResidentIndex, dict[MemoryId, Memory]]:
+        index = ResidentIndex(dimension=self._embedder.dimension, analyzer=self._analyzer)
+        entries = [entry_of(c.memory, words=c.content_hash) for c in found] + [entry_of(memory) for memory in waiting]
+        index.put(entries, np.concatenate([*(c.vector[None] for c in found), own]).astype(np.float16))
+        return index, {memory.id: memory for memory in [*(c.memory for c in found), *waiting]}
 
     def _query(self, reading: _Reading, profile: AgentProfile | None) -> Query:
         question = reading.question

@@ -261,6 +261,20 @@ class SearchIn(_Body):
     weights: WeightsIn | None = None
 
 
+class TenantSearchIn(_Body):
+    """A question to the memories of all agents."""
+
+    query: Query
+    agents: list[Identifier] | None = Field(None, min_length=1, max_length=1000, description="only these agents'")
+    top_k: int = Field(20, ge=1, le=TOP_K_MAX)
+    tiers: list[Literal[Tier.EPISODIC, Tier.SEMANTIC, Tier.PROCEDURAL]] | None = Field(None, min_length=1, max_length=3)
+    since: Timestamp | None = None
+    until: Timestamp | None = None
+    now: Timestamp | None = Field(None, description="when the question is asked; 'last week' and recency count from it")
+    similarity_floor: Unit | None = None
+    weights: WeightsIn | None = None
+
+
 class ScoreOut(BaseModel):
     """The five factors, each in [0, 1] before its weight, and the weighted total."""
 
@@ -280,6 +294,10 @@ class HitOut(BaseModel):
 class SearchOut(BaseModel):
     hits: list[HitOut]
     revision: int
+
+
+class TenantSearchOut(BaseModel):
+    hits: list[HitOut]
 
 
 class ContextIn(_Body):

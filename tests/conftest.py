@@ -89,4 +89,9 @@ async def valkey(redis_url: str) -> AsyncIterator[Valkey]:
 
 @pytest.fixture
 def settings(postgres_dsn: str, redis_url: str) -> Settings:
-    return Settings(postgres_dsn=postgres_dsn, redis_url=redis_url, api_keys={"key-a": "tenant-a", "key-b": "tenant-b"})
+    return Settings(
+        postgres_dsn=postgres_dsn,
+        redis_url=redis_url,
+        api_keys={"key-a": "tenant-a", "key-b": "tenant-b"},
+        admin_keys={"admin-a": "tenant-a"},
+    )

@@ -32,7 +32,7 @@ router = APIRouter(prefix="/v1/agents/{agent_id}", tags=["recall"])
 async def search(body: SearchIn, agent: Agent, services: Open) -> SearchOut:
     """The best memories for a query, each with the five parts of its score."""
     answer = await services.recall.search(replace(_question(body, agent), since=body.since, until=body.until))
-    return SearchOut(hits=[_hit(hit) for hit in answer.hits], revision=answer.revision)
+    return SearchOut(hits=[hit_out(hit) for hit in answer.hits], revision=answer.revision)
 
 
 def _question(body: SearchIn | ContextIn, agent: AgentScope) -> Question:
@@ -51,7 +51,7 @@ def _question(body: SearchIn | ContextIn, agent: AgentScope) -> Question:
     )
 
 
-def _hit(hit: Hit) -> HitOut:
+def hit_out(hit: Hit) -> HitOut:
     return HitOut(memory=memory_out(hit.memory), score=ScoreOut(**asdict(hit.parts)))
 
 

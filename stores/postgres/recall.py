@@ -33,6 +33,7 @@ from stores.postgres.database import Connection, Database
 _SQL = queries.load("recall")
 MAX_EF_SEARCH = 1_000  # pgvector's limit
 ITERATIVE_SCAN = "relaxed_order"  # candidates are sorted again anyway
+_OF_TENANT = {Tier.EPISODIC: "tenant_episodes", Tier.SEMANTIC: "tenant_facts", Tier.PROCEDURAL: "tenant_skills"}
 SCAN_MEM_MULTIPLIER = 32  # times work_mem, which a walk of the graph may use before it stops
 
 
@@ -104,6 +105,37 @@ class RecallStore:
             cursors = [(s.tier, await _execute(connection, s.statement, s.parameters)) for s in searches]
             found = [(tier, await cursor.fetchall()) for tier, cursor in cursors]
         return _nearest([_candidate(tier, row) for tier, group in found for row in group], limit)
+
+    async def tenant_candidates(
+        self,
+        tenant_id: TenantId,
+        vector: Vectors,
+        *,
+        model: str,
+        tiers: Collection[Tier],
+        limit: int,
+        filters: Filters,
+        agents: Collection[AgentId] = (),
+    ) -> list[Candidate]:
+        """The same over all agents of a tenant, or over those named: through the graphs, so approximate."""
+        parameters = {
+            "tenant_id": tenant_id,
+            "agents": list(agents) or None,
+            "vector": vector,
+            "model": model,
+            "limit": limit,
+            "since": filters.since,
+            "until": filters.until,
+        }
+        async with self._database.pipelined(tenant_id) as connection:
+            await connection.execute(_SQL["planner"], self._planner(limit))
+            cursors = [
+                (tier, await _execute(connection, _SQL[name], parameters))
+                for tier, name in _OF_TENANT.items()
+                if tier in tiers
+            ]
+            found = [_candidate(tier, row) for tier, cursor in cursors for row in await cursor.fetchall()]
+        return _nearest(found, limit)
 
     async def recent(self, scope: Scope, session_id: SessionId, *, limit: int = 15) -> list[Memory]:
         """A session's episodes of the last 24 hours, newest first (Key Query 2). Raises ``Unavailable``."""

@@ -153,3 +153,50 @@ SELECT set_config('jit', 'off', true),
        set_config('hnsw.ef_search', %(ef_search)s, true),
        set_config('hnsw.max_scan_tuples', %(max_scan_tuples)s, true),
        set_config('hnsw.scan_mem_multiplier', %(scan_mem_multiplier)s, true)
+
+-- name: tenant_episodes
+-- A search over all agents of a tenant: idx_episodic_embedding of each month, merged.
+SELECT id, agent_id, user_id, session_id, event_type, role, speaker, content, content_hash, outcome, importance,
+       embedding, access_count, last_accessed_at, retention_tier, extraction, skill, metadata, revision, created_at,
+       recorded_at, expires_at, 1 - (embedding <=> %(vector)s) AS similarity
+FROM episodic_memory
+WHERE tenant_id = %(tenant_id)s
+  AND (%(agents)s::text[] IS NULL OR agent_id = ANY(%(agents)s))
+  AND embedding_model = %(model)s
+  AND is_deleted = false
+  AND (expires_at IS NULL OR expires_at > now())
+  AND (%(since)s::timestamptz IS NULL OR created_at >= %(since)s)
+  AND (%(until)s::timestamptz IS NULL OR created_at < %(until)s)
+ORDER BY embedding <=> %(vector)s
+LIMIT %(limit)s
+
+-- name: tenant_facts
+-- A search over all agents of a tenant: idx_semantic_embedding of each placement, merged.
+SELECT id, agent_id, user_id, namespace, fact, subject, predicate, object, confidence, source_episode_id, embedding,
+       content_hash, supersedes, access_count, last_accessed_at, valid_from, valid_until, metadata, revision,
+       created_at, expires_at, 1 - (embedding <=> %(vector)s) AS similarity
+FROM semantic_memory
+WHERE tenant_id = %(tenant_id)s
+  AND (%(agents)s::text[] IS NULL OR agent_id = ANY(%(agents)s))
+  AND embedding_model = %(model)s
+  AND valid_until IS NULL
+  AND is_deleted = false
+  AND (expires_at IS NULL OR expires_at > now())
+  AND (%(since)s::timestamptz IS NULL OR valid_from >= %(since)s)
+  AND (%(until)s::timestamptz IS NULL OR valid_from < %(until)s)
+ORDER BY embedding <=> %(vector)s
+LIMIT %(limit)s
+
+-- name: tenant_skills
+-- A search over all agents of a tenant: idx_procedural_embedding.
+SELECT id, agent_id, user_id, namespace, skill_name, trigger_pattern, policy, tool_sequence, success_count,
+       failure_count, success_rate, avg_reward, embedding, access_count, last_accessed_at, version, metadata, revision,
+       created_at, updated_at, 1 - (embedding <=> %(vector)s) AS similarity
+FROM procedural_memory
+WHERE tenant_id = %(tenant_id)s
+  AND (%(agents)s::text[] IS NULL OR agent_id = ANY(%(agents)s))
+  AND embedding_model = %(model)s
+  AND (%(since)s::timestamptz IS NULL OR updated_at >= %(since)s)
+  AND (%(until)s::timestamptz IS NULL OR updated_at < %(until)s)
+ORDER BY embedding <=> %(vector)s
+LIMIT %(limit)s
