@@ -24,7 +24,7 @@ from stores.postgres import queries
 from stores.postgres.database import Connection, Database
 from stores.postgres.recall import RecallStore, Scope
 
-SQL = queries.load("recall")
+SQL = {**queries.load("recall"), **queries.load("resident")}
 DIMENSION = 64
 TENANT, OTHER = TenantId("acme"), TenantId("acme2")
 MODEL = "m1"
@@ -438,3 +438,44 @@ async def test_recent_returns_a_sessions_last_day(world: World) -> None:
     assert {(m.agent_id, m.user_id, m.session_id) for m in recent} == {("agent-0", "user-0", "session-0-0")}
     assert [m.created_at for m in recent] == sorted((m.created_at for m in recent), reverse=True)
     assert min(m.created_at for m in recent) >= NOW - timedelta(hours=24)
+
+
+# ---- resident indexes and searches over all agents
+
+
+def resident_of(agent_id: str, user_id: str, **extra: object) -> dict[str, Any]:
+    return episodes_of(agent_id, user_id, revision=-1, ids=[uuid4()], moments=[datetime.now(UTC)], agents=None) | extra
+
+
+async def test_a_load_reads_the_users_episodes_and_nothing_else(world: World) -> None:
+    plan = await world.plan("changed_episodes", resident_of("agent-3", "user-3"))
+    assert indexes(plan) <= {"idx_episodic_scope", "idx_episodic_revision"}
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [
+        ("changed_episodes", "idx_episodic_revision"),
+        ("changed_facts", "idx_semantic_revision"),
+        ("gone", "idx_tombstones_revision"),
+    ],
+)
+async def test_a_delta_reads_what_changed(world: World, name: str, index: str) -> None:
+    plan = await world.plan(name, resident_of("agent-0", "user-0", revision=10**9))
+    assert indexes(plan) == {index}
+
+
+@pytest.mark.parametrize(
+    ("name", "index"),
+    [("hydrate_episodes", "episodic_memory_pkey"), ("hydrate_facts", "semantic_memory_pkey")],
+)
+async def test_winners_are_hydrated_by_primary_key(world: World, name: str, index: str) -> None:
+    plan = await world.plan(name, resident_of("agent-0", "user-0"))
+    assert indexes(plan) == {index}
+
+
+@pytest.mark.parametrize("tier", ["episodic", "semantic"])
+async def test_a_search_over_all_agents_walks_the_graphs(world: World, tier: str) -> None:
+    name = {"episodic": "tenant_episodes", "semantic": "tenant_facts"}[tier]
+    plan = await world.plan(name, resident_of("agent-0", "user-0"))
+    assert indexes(plan) == {f"idx_{tier}_embedding"}
