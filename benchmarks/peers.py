@@ -3,8 +3,9 @@
 ``python -m benchmarks.peers --data locomo10.json [--json OUT] [--plot PNG] [--limit N] [--url URL --key KEY]``
 
 Every peer gets an environment of its own with pinned packages (pip downloads them once), and a PostgreSQL that is
-started for it. Peers are given vectors made before, so their figures hold no embedding; this system is measured
-through HTTP and embeds by itself, so its figures do. What embedding takes is printed beside.
+started for it. Peers are given vectors made before, so their figures hold no embedding. Nor do this system's in this
+process, which are those of its writer and its retriever on their stores; through HTTP it embeds by itself, so those
+figures hold it. What embedding takes is printed beside.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import locomo
+from benchmarks.in_process import measure
 from benchmarks.instance import Instance, instance, machine
 from benchmarks.latency import percentiles
 from benchmarks.locomo import BATCH, Question
@@ -244,6 +246,27 @@ def _forget(api: httpx.Client, users: Sequence[str]) -> None:
             api.delete(f"/v1/agents/{agent}/memories", params={"user_id": user}).raise_for_status()
 
 
+# This system, in this process
+
+
+def in_process(work: Work) -> Measured:
+    writes = list(writes_of(work.file))
+    vectors = MiniLM().embed([body["content"] for body in writes])
+    asked = [(question.sample, question.text) for question in work.asked]
+    found = measure(writes, vectors, asked, batch=BATCH, tops=TOPS)
+    return Measured(
+        title="mnemoray in process",
+        embeds=False,
+        versions={"mnemoray-cluster": version("mnemoray-cluster")},
+        adds_per_s=found.adds_per_s,
+        batch_adds_per_s=found.batch_adds_per_s,
+        searches={
+            top_k: Searches(times_ms=times, ranked=[[hit["dia_id"] for hit in hits] for hits in ranked])
+            for top_k, (times, ranked) in found.searches.items()
+        },
+    )
+
+
 # Peers
 
 
@@ -361,7 +384,7 @@ def _job(peer: Peer, work: Work, server: PostgresServer, folder: Path) -> dict[s
 def run(work: Work, url: str | None, key: str | None, folder: Path) -> dict[str, Any]:
     """All systems, one after another, so that none loads the machine of the next."""
     rows, skipped = [], {}
-    # A further way to use this system gets its row here.
+    rows.append(in_process(work))
     with instance(url, key) as target:
         rows.append(over_http(target, work))
     with postgres() as server:

@@ -251,9 +251,8 @@ class Recall:
 
     async def _session(self, question: Question) -> tuple[WorkingMemory, int]:
         with self._metrics.stage("valkey"):
-            owner = (question.tenant_id, question.agent_id, question.partition)
-            if question.session_id is None:
-                return WorkingMemory(), await self._working.revision(*owner)
+            if question.session_id is None:  # the revision comes with the winners, too
+                return WorkingMemory(), 0
             key = SessionKey(
                 tenant_id=question.tenant_id,
                 agent_id=question.agent_id,
