@@ -19,12 +19,21 @@ from memory.lexical import LexicalIndex, Postings, idf, saturated
 Scores = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 
-DENSE_SHARE = 0.5  # of meaning, the rest is of words
-NEIGHBOURS = (0.3, 0.1)  # weight of the turns next to a turn, and of those next to them
-SESSION = 0.2  # weight of the words of a turn's whole session
-PARTICIPANT = 0.2  # weight of having been said by somebody whom the query names
-PERIOD = 0.2  # weight of having happened when the query says
-CONTRAST = 2.0  # exponent that keeps the best apart from the many that are somewhat alike
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Blend:
+    """What each kind of evidence is worth."""
+
+    dense: float = 0.5  # share of meaning
+    lexical: float = 0.5  # share of words
+    neighbours: tuple[float, ...] = (0.3, 0.1)  # the turns next to a turn, those next to them, and so on
+    session: float = 0.2  # the words of a turn's whole session
+    participant: float = 0.2  # having been said by somebody whom the query names
+    period: float = 0.2  # having happened when the query says
+    contrast: float = 2.0  # exponent that keeps the best apart from the many that are somewhat alike
+
+
+BLEND = Blend()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,14 +47,15 @@ class Evidence:
     dated: Mask | None = None
 
 
-def relevance(evidence: Evidence, columns: Columns, allowed: Mask) -> Scores:
+def relevance(evidence: Evidence, columns: Columns, allowed: Mask, blend: Blend = BLEND) -> Scores:
     """Of every allowed row, in [0, 1]: 1 for the best, 0 for the worst; the others are 0."""
-    fused = DENSE_SHARE * evidence.dense + (1 - DENSE_SHARE) * evidence.lexical
-    total = _spread(_smoothed(fused, columns), allowed) + np.float32(SESSION) * evidence.session
-    for mask, weight in ((evidence.spoken, PARTICIPANT), (evidence.dated, PERIOD)):
+    fused = np.float32(blend.dense) * evidence.dense + np.float32(blend.lexical) * evidence.lexical
+    smooth = _smoothed(fused, columns, blend.neighbours)
+    total = _spread(smooth, allowed) + np.float32(blend.session) * evidence.session
+    for mask, weight in ((evidence.spoken, blend.participant), (evidence.dated, blend.period)):
         if mask is not None:
             total += np.float32(weight) * mask
-    return np.asarray(_spread(total, allowed) ** np.float32(CONTRAST), dtype=np.float32)
+    return np.asarray(_spread(total, allowed) ** np.float32(blend.contrast), dtype=np.float32)
 
 
 def dense_evidence(size: int, rows: NDArray[np.int64], cosines: Scores) -> Scores:
@@ -119,13 +129,13 @@ def _joined(parts: Sequence[LexicalIndex], term: int) -> Postings:
     return Postings(np.concatenate(rows), np.concatenate([each.counts for each in found]))
 
 
-def _smoothed(scores: Scores, columns: Columns) -> Scores:
+def _smoothed(scores: Scores, columns: Columns, weights: Sequence[float]) -> Scores:
     """Each row's score and a share of its neighbours'. Row ``NONE`` is the last of a padded array, and zero."""
     padded = np.append(scores, np.float32(0.0))
     total = scores.copy()
     for step in (columns.before, columns.after):
         near = step
-        for weight in NEIGHBOURS:
+        for weight in weights:
             total += np.float32(weight) * padded[near]
             near = np.append(step, np.int32(NONE))[near]
     return total

@@ -16,7 +16,7 @@ from memory.dates import Period
 from memory.ports import Vectors
 from memory.ranking import Factor, Factors, RowNumbers, best
 from memory.records import EventType, MemoryId, Tier
-from memory.relevance import Evidence, Mask, Scores, dense_evidence, lexical_evidence, relevance
+from memory.relevance import BLEND, Blend, Evidence, Mask, Scores, dense_evidence, lexical_evidence, relevance
 from memory.scoring import ScoreParts, ScoringWeights
 from memory.terms import Analyzer
 from serve.resident.index import ResidentIndex
@@ -41,6 +41,7 @@ class Query:
     event_types: Collection[EventType] = ()  # of episodes; empty for all
     period: Period | None = None  # named in the query
     working: Sequence[MemoryId] = ()  # messages of the current session
+    blend: Blend = BLEND
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,7 +91,7 @@ def search(parts: Sequence[ResidentIndex], query: Query) -> list[Winner]:
     evidence = _evidence(parts, columns, query, allowed)
     factors = Factors.of(
         columns,
-        relevance(evidence, columns, allowed),
+        relevance(evidence, columns, allowed, query.blend),
         now_us=microseconds(query.now),
         half_life_days=query.weights.half_life_days,
     )

@@ -22,7 +22,7 @@ from memory.lexical import K1, B
 from memory.normalise import content_hash
 from memory.ports import Vectors
 from memory.records import MemoryId, SessionId, Tier, UserId
-from memory.relevance import CONTRAST, DENSE_SHARE, NEIGHBOURS, PARTICIPANT, PERIOD, SESSION
+from memory.relevance import BLEND
 from memory.scoring import TYPE_BONUS, ScoringWeights
 from memory.terms import Analyzer, Language
 from serve.resident.index import ResidentIndex
@@ -83,18 +83,18 @@ def plain(rows: Rows, asked: Query, names: set[str]) -> list[tuple[MemoryId, flo
     allowed = {i for i in ids if _allowed(rows[i][0], asked)}
     dense = _from_worst({i: float(rows[i][1] @ asked.vector) for i in allowed}, single=lambda cosine: max(0.0, cosine))
     lexical, session = _lexical(rows, asked.terms, allowed)
-    fused = {i: DENSE_SHARE * dense.get(i, 0.0) + (1 - DENSE_SHARE) * lexical[i] for i in ids}
+    fused = {i: BLEND.dense * dense.get(i, 0.0) + BLEND.lexical * lexical[i] for i in ids}
     near = _neighbours(rows)
     smooth = {i: fused[i] + sum(w * fused[n] for w, n in near[i] if n in fused) for i in ids}
     spread = _from_worst({i: smooth[i] for i in allowed})
     total = {}
     for i in allowed:
         one = rows[i][0]
-        evidence = spread[i] + SESSION * session[i]
-        evidence += PARTICIPANT * bool(one.speaker and set(one.speaker.casefold().split()) & names)
-        evidence += PERIOD * bool(asked.period and asked.period.start <= one.created_at < asked.period.end)
+        evidence = spread[i] + BLEND.session * session[i]
+        evidence += BLEND.participant * bool(one.speaker and set(one.speaker.casefold().split()) & names)
+        evidence += BLEND.period * bool(asked.period and asked.period.start <= one.created_at < asked.period.end)
         total[i] = evidence
-    final = {i: value**CONTRAST for i, value in _from_worst(total).items()}
+    final = {i: value**BLEND.contrast for i, value in _from_worst(total).items()}
     scored = [(i, _score(rows[i][0], final[i], asked)) for i in allowed]
     scored.sort(key=lambda pair: (-pair[1], -rows[pair[0]][0].created_at.timestamp(), pair[0].int))
     kept: list[tuple[MemoryId, float]] = []
@@ -170,16 +170,16 @@ def _neighbours(rows: Rows) -> dict[MemoryId, list[tuple[float, MemoryId]]]:
     for turns in sessions.values():
         turns.sort(key=lambda i: (rows[i][0].created_at, i.int))
         for place, i in enumerate(turns):
-            for step, weight in enumerate(NEIGHBOURS, 1):
+            for step, weight in enumerate(BLEND.neighbours, 1):
                 near[i] += [(weight, turns[p]) for p in (place - step, place + step) if 0 <= p < len(turns)]
     for i, (one, _) in rows.items():
         if one.source_id in rows:
             source = rows[one.source_id][0]
-            near[i] = [(NEIGHBOURS[0], source.id)]
+            near[i] = [(BLEND.neighbours[0], source.id)]
             if source.session_id is not None:
                 turns = sessions[source.session_id]
                 place = turns.index(source.id)
-                near[i] += [(NEIGHBOURS[1], turns[place - 1])] if place else []
+                near[i] += [(BLEND.neighbours[1], turns[place - 1])] if place else []
     return near
 
 
