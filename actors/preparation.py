@@ -7,7 +7,7 @@ from itertools import islice
 
 import numpy as np
 
-from memory.phrasing import skill_text
+from memory.phrasing import embedded_text, skill_text
 from memory.ports import Classifier, Embedder, Vectors
 from memory.records import Classification, Interaction
 from stores.postgres.writes import Prepared
@@ -43,7 +43,7 @@ class Preparation:
 
 
 def _texts(interaction: Interaction, classification: Classification) -> Iterator[str]:
-    yield interaction.content
+    yield embedded_text(interaction.content, speaker=interaction.speaker)
     yield from (fact.fact for fact in classification.facts)
     yield from (skill_text(skill.skill_name, skill.trigger_pattern) for skill in classification.skills)
 

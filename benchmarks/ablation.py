@@ -23,7 +23,7 @@ from rich.table import Table
 from benchmarks.locomo import ADVERSARIAL, AGENT, METRICS, Question, average, measure, questions
 from memory.columns import Entry
 from memory.normalise import content_hash
-from memory.phrasing import episode_text
+from memory.phrasing import embedded_text, episode_text
 from memory.ports import Vectors
 from memory.records import MemoryId, SessionId, Tier
 from memory.relevance import BLEND, Blend
@@ -43,7 +43,7 @@ class Variant:
     name: str
     blend: Blend
     names_in_query: bool = False  # leave participants' names in what is embedded and looked up
-    dated_text: bool = False  # embed "[date] speaker: text" and not the text alone
+    dated_text: bool = False  # embed "[date] speaker: text" and not "speaker: text"
 
 
 _BARE = Blend(neighbours=(), session=0.0, participant=0.0, contrast=1.0)
@@ -56,7 +56,7 @@ VARIANTS = (
     Variant(name="+ names out of the query", blend=replace(_BARE, neighbours=(0.3, 0.1))),
     Variant(name="+ the session's words", blend=replace(_BARE, neighbours=(0.3, 0.1), session=0.2)),
     Variant(name="+ who is named (all, as used)", blend=BLEND),
-    Variant(name="all, date and speaker embedded, too", blend=BLEND, dated_text=True),
+    Variant(name="all, the date embedded, too", blend=BLEND, dated_text=True),
 )
 
 
@@ -72,10 +72,11 @@ def conversations(file: Path, embedder: MiniLM, analyzer: Analyzer, *, dated_tex
     for item in read(file, Defaults(agent_id=AGENT)):
         if isinstance(item, WriteItem):
             entry, content = _entry(item.body)
-            groups[item.body["user_id"]].append((entry, content, item.body["metadata"]["dia_id"]))
+            text = embedded_text(content, speaker=entry.speaker)
+            groups[item.body["user_id"]].append((entry, text, item.body["metadata"]["dia_id"]))
     found = {}
     for user, turns in groups.items():
-        texts = [entry.text if dated_text else content for entry, content, _ in turns]
+        texts = [entry.text if dated_text else text for entry, text, _ in turns]
         index = ResidentIndex(dimension=embedder.dimension, analyzer=analyzer)
         index.put([entry for entry, _, _ in turns], embedder.embed(texts).astype(np.float16))
         found[user] = Conversation(index=index, ids={entry.id: turn for entry, _, turn in turns})

@@ -51,7 +51,7 @@ def measure(
     batch: int,
     tops: Sequence[int],
 ) -> Figures:
-    """``writes`` are bodies as an import sends them, ``vectors`` those of their contents, ``asked`` user and text."""
+    """``writes`` are bodies as an import sends them, ``vectors`` theirs, ``asked`` user and text."""
     return asyncio.run(_measure(writes, vectors, asked, batch, tops))
 
 

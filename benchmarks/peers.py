@@ -41,7 +41,7 @@ from benchmarks.locomo import BATCH, Question
 from benchmarks.metrics import recall_at
 from cluster.paths import DataDir
 from cluster.postgres_server import PostgresServer
-from memory.phrasing import episode_text
+from memory.phrasing import embedded_text, episode_text
 from memory.ports import Vectors
 from pipelines.conversations import Defaults, WriteItem, read
 from stores.models.minilm import DIMENSION, MODEL, MiniLM
@@ -251,7 +251,7 @@ def _forget(api: httpx.Client, users: Sequence[str]) -> None:
 
 def in_process(work: Work) -> Measured:
     writes = list(writes_of(work.file))
-    vectors = MiniLM().embed([body["content"] for body in writes])
+    vectors = MiniLM().embed([embedded_text(body["content"], speaker=body.get("speaker")) for body in writes])
     asked = [(question.sample, question.text) for question in work.asked]
     found = measure(writes, vectors, asked, batch=BATCH, tops=TOPS)
     return Measured(

@@ -1,8 +1,4 @@
-"""How a memory is put into words: what its terms are counted from, and what a context shows.
-
-An episode's vector is that of its content alone: date and speaker would make all turns of a session alike, and have
-their own evidence.
-"""
+"""How a memory is put into words: what is embedded, what its terms are counted from, and what a context shows."""
 
 from __future__ import annotations
 
@@ -17,6 +13,11 @@ def episode_text(content: str, *, speaker: str | None, occurred_at: datetime) ->
     """``[8 May 2023] Caroline: text``"""
     date = f"{occurred_at.day} {occurred_at:%B %Y}"
     return f"[{date}] {speaker}: {content}" if speaker else f"[{date}] {content}"
+
+
+def embedded_text(content: str, *, speaker: str | None) -> str:
+    """What an episode's vector is made from; a date would make all turns of a session alike, and has its own evidence."""
+    return f"{speaker}: {content}" if speaker else content
 
 
 def skill_text(skill_name: str, trigger_pattern: str) -> str:

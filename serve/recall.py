@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from configs.settings import RecallSettings
 from memory.dates import named_period
+from memory.phrasing import embedded_text
 from memory.ports import Embedder, Vectors
 from memory.records import (
     AgentId,
@@ -282,7 +283,7 @@ class Recall:
     ) -> _Beside:
         """A small index of what was fetched for this question."""
         waiting = [_message_memory(reading.question, message) for message in messages]
-        own = [await self._embedder.embed_query(memory.content) for memory in waiting]
+        own = [await self._embedder.embed_query(embedded_text(m.content, speaker=m.speaker)) for m in waiting]
         index, memories = self._index_of(found, waiting, np.array(own).reshape(-1, self._embedder.dimension))
         return _Beside(index=index, memories=memories)
 

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from memory.errors import MnemorayError, NotFound
+from memory.phrasing import embedded_text
 from memory.records import Memory, MemoryId, SessionId, Tier, UserId, WriteState
 from memory.redaction import redact_secrets, redact_value
 from serve.dependencies import Agent, AgentScope, MemoryPath, Open, OptionalUser, UserQuery, memory_id, raise_if_error
@@ -137,7 +138,7 @@ async def _patch(body: MemoryPatch, current: Memory, services: Services) -> Patc
     content = None if body.content is None else redact_secrets(body.content).text
     vector = None
     if content is not None:
-        vector = (await services.embedder.embed_documents([content]))[0]
+        vector = (await services.embedder.embed_documents([embedded_text(content, speaker=current.speaker)]))[0]
     return Patch(
         content=content,
         importance=body.importance,
