@@ -20,9 +20,10 @@ from typing import IO, Protocol
 
 import httpx
 
+from cluster.haproxy import Listeners
 from cluster.paths import DataDir
 from cluster.postgres_server import PostgresServer
-from cluster.processes import Record, end_session, free_port, holder_of, servers_of, started
+from cluster.processes import Record, end_session, free_ports, holder_of, servers_of, started
 from cluster.ray_head import RayHead
 from cluster.valkey_server import ValkeyServer
 from configs.settings import Settings
@@ -63,14 +64,22 @@ class Supervisor:
         self._record = Record(data.processes)
         self._postgres = None if settings.postgres_dsn else PostgresServer(data)
         self._valkey = None if settings.redis_url else ValkeyServer(data)
-        self._ray = (
-            None if settings.ray_address else RayHead(data, settings, gcs_port=free_port(), dashboard_port=free_port())
-        )
+        self._listeners = Listeners.free()
+        self._ray = None if settings.ray_address else self._ray_head()
         self._servers: list[Server] = [s for s in (self._postgres, self._valkey, self._ray) if s is not None]
+
+    def _ray_head(self) -> RayHead:
+        gcs, dashboard = free_ports(2)
+        return RayHead(self._data, self._settings, gcs_port=gcs, dashboard_port=dashboard, listeners=self._listeners)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._settings.serve.port}"
+
+    @property
+    def haproxy_stats_url(self) -> str | None:
+        """Which replica got how many requests; ``None`` without an HAProxy of ours."""
+        return self._listeners.stats_url if self._ray is not None and self._settings.serve.replicas > 1 else None
 
     @property
     def api_key(self) -> str:
@@ -119,7 +128,7 @@ class Supervisor:
 
     def _reap(self) -> None:
         """End what an earlier supervisor started and could not stop."""
-        folders = [self._data.root, *(self._data.sockets(name) for name in ("postgres", "valkey", "ray"))]
+        folders = [self._data.root, *(self._data.sockets(name) for name in ("postgres", "valkey", "ray", "haproxy"))]
         for pid in {*self._record.sessions(), *servers_of(folders)} - {os.getsid(0)}:
             end_session(pid, grace_s=5.0)
 
@@ -177,6 +186,7 @@ class Supervisor:
             "key_file": str(self._data.secrets / "api_key"),
             "supervisor": os.getpid(),
             "started": started(os.getpid()),
+            "haproxy_stats": self.haproxy_stats_url,
             "pids": {server.name: server.pid for server in self._servers},
         }
         self._data.endpoint.write_text(json.dumps(endpoint))
