@@ -49,6 +49,8 @@ def serve_environment(folder: Path, listeners: Listeners) -> dict[str, str]:
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
         "RAY_SERVE_HAPROXY_BINARY_PATH": str(_launcher(folder)),
         "RAY_SERVE_HAPROXY_BALANCE_ALGORITHM": "uri depth 3",  # /v1/agents/{agent_id}
+        # After three failed checks it is replaced; nothing answers at the API's port until then.
+        "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "2",
         "RAY_SERVE_HAPROXY_STATS_PORT": str(listeners.stats),
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(listeners.metrics),
         "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(listeners.fallback),
