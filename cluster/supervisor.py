@@ -18,9 +18,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, Protocol
 
-import httpx
-
 from cluster.haproxy import Listeners
+from cluster.liveness import Liveness, answers
 from cluster.paths import DataDir
 from cluster.postgres_server import PostgresServer
 from cluster.processes import Record, end_session, free_ports, holder_of, servers_of, started
@@ -33,6 +32,7 @@ logger = logging.getLogger(__name__)
 WATCH_S = 0.5
 RESTART_PAUSE_S = 1.0
 MAX_PAUSE_S = 15.0
+MISSED_ANSWERS = 5  # 25 s: longer than Serve needs to replace a replica
 TENANT = "default"
 
 Report = Callable[[str], None]
@@ -65,6 +65,8 @@ class Supervisor:
         self._postgres = None if settings.postgres_dsn else PostgresServer(data)
         self._valkey = None if settings.redis_url else ValkeyServer(data)
         self._listeners = Listeners.free()
+        self._deployed = False
+        self._liveness = Liveness(self.url)
         self._ray = None if settings.ray_address else self._ray_head()
         self._servers: list[Server] = [s for s in (self._postgres, self._valkey, self._ray) if s is not None]
 
@@ -123,7 +125,7 @@ class Supervisor:
             self._step(server.name, server.start)
             self._remember()
         self._step("migrations", lambda: self._child("migrations"))
-        self._step("shards and API", lambda: self._child("cluster.deploy"))
+        self._step("shards and API", lambda: self._deploy("cluster.deploy"))
         self._announce()
 
     def _reap(self) -> None:
@@ -163,10 +165,16 @@ class Supervisor:
         base = os.environ if ray is None else ray.environment() | {"RAY_ADDRESS": ray.address}
         return {**base, **found}
 
-    def _child(self, module: str) -> None:
+    def _deploy(self, *command: str) -> None:
+        self._deployed = False
+        self._child(*command)
+        self._deployed = True
+        self._liveness.reset()
+
+    def _child(self, module: str, *arguments: str) -> None:
         """Run a module of this project to its end. Raises ``Unavailable`` with the end of what it printed."""
         child = subprocess.Popen(
-            [sys.executable, "-P", "-m", module],
+            [sys.executable, "-P", "-m", module, *arguments],
             env=dict(self.environment()),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -195,12 +203,18 @@ class Supervisor:
         pause_s = RESTART_PAUSE_S
         while not self._stopping.wait(WATCH_S):
             dead = [server for server in self._servers if not server.alive()]
-            if dead:
+            if dead or self._api_lost():
                 pause_s = RESTART_PAUSE_S if self._revive(dead) else min(MAX_PAUSE_S, 2 * pause_s)
                 self._stopping.wait(0 if pause_s == RESTART_PAUSE_S else pause_s)
 
+    def _api_lost(self) -> bool:
+        """The API could not be deployed, or Ray runs and does not bring it back."""
+        if self._ray is None:
+            return False
+        return not self._deployed or self._liveness.missed() >= MISSED_ANSWERS
+
     def _revive(self, dead: list[Server]) -> bool:
-        """Start again what died; whether that worked."""
+        """Start again what died, the API too when it is lost; whether that worked."""
         try:
             for server in dead:
                 logger.error("%s ended unexpectedly; it is started again", server.name)
@@ -208,7 +222,10 @@ class Supervisor:
                 self._step(f"{server.name} (again)", server.start)
                 self._remember()
             if self._ray in dead:
-                self._step("shards and API (again)", lambda: self._child("cluster.deploy"))
+                self._deployed = False
+            if self._api_lost():
+                logger.error("the API does not answer; it is deployed again")
+                self._step("shards and API (again)", lambda: self._deploy("cluster.deploy", "--anew"))
             self._announce()
         except MnemorayError:
             logger.exception("the restart failed; it is tried again")
@@ -238,7 +255,4 @@ def endpoint(data: DataDir) -> dict[str, object]:
 
 
 def is_ready(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/health/ready", timeout=3.0).status_code == httpx.codes.OK
-    except httpx.TransportError:
-        return False
+    return answers(url, "/health/ready")
