@@ -1,19 +1,21 @@
 """Creates the shards and deploys the API on the Ray cluster that ``RAY_ADDRESS`` names, then ends.
 
-Running it again with another number of shards or replicas changes the running system.
+Running it again with another number of shards or replicas changes the running system. ``--anew`` ends the API first,
+for one that does not answer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Sequence
 
-import httpx
 import ray
 from ray import serve as ray_serve
 
 from actors.shard import NAMESPACE, ensure_shard, shard_name
+from cluster.liveness import answers
 from cluster.processes import free_port
 from configs.settings import Settings
 from memory.errors import Misconfigured, Unavailable
@@ -26,12 +28,14 @@ READY_TIMEOUT_S = 120.0
 ATTEMPTS = 3
 
 
-def deploy(settings: Settings) -> None:
+def deploy(settings: Settings, *, anew: bool = False) -> None:
     """Bring shards and API to what ``settings`` say. Raises ``Unavailable`` when the API does not get ready."""
     ray.init(address=settings.ray_address or "auto", namespace=NAMESPACE, log_to_driver=False)
     names = [shard_name(index) for index in range(settings.shards)]
     shards = [ensure_shard(name, settings) for name in names]
     asyncio.run(_assign(settings, names))
+    if anew:
+        ray_serve.shutdown()  # type: ignore[no-untyped-call]
     _serve(settings)
     ray.get([shard.owned.remote() for shard in shards], timeout=READY_TIMEOUT_S)
     _retire(names)
@@ -82,17 +86,14 @@ def _retire(names: Sequence[str]) -> None:
 
 
 def _await_ready(settings: Settings) -> None:
-    url = f"http://127.0.0.1:{settings.serve.port}/health/ready"
+    url = f"http://127.0.0.1:{settings.serve.port}"
     deadline = time.monotonic() + READY_TIMEOUT_S
     while time.monotonic() < deadline:
-        try:
-            if httpx.get(url, timeout=5.0).status_code == httpx.codes.OK:
-                return
-        except httpx.TransportError:
-            pass  # not listening yet
+        if answers(url, "/health/ready"):
+            return
         time.sleep(0.1)
     raise Unavailable(f"the API at {url} did not get ready in {READY_TIMEOUT_S:.0f} s; see Ray's logs")
 
 
 if __name__ == "__main__":
-    deploy(Settings())
+    deploy(Settings(), anew="--anew" in sys.argv[1:])

@@ -11,7 +11,12 @@ from pathlib import Path
 
 from memory.errors import Misconfigured
 
-SOCKET_PATH_MAX = 100  # bytes; the kernel's limit is 107
+SOCKET_PATH_MAX = 97  # bytes; the kernel's limit is 107, and HAProxy appends to the name while it starts
+#: What a server adds to the path of its folder, at most.
+LONGEST_SOCKET = {
+    "ray": "/session_2026-01-01_00-00-00_000000_000000/sockets/plasma_store",
+    "haproxy": f"/{'0' * 56}/metrics.sock",  # the folder is named by the Ray node's id
+}
 
 
 @dataclass(frozen=True)
@@ -53,13 +58,10 @@ class DataDir:
     def sockets(self, name: str) -> Path:
         """A folder for a server's Unix sockets; a short one elsewhere when this path is too long for the kernel."""
         wanted = self.run / name
-        if (
-            len(str(wanted).encode()) + len("/session_2026-01-01_00-00-00_000000_000000/sockets/plasma_store")
-            > SOCKET_PATH_MAX
-        ):
+        if len(str(wanted).encode()) + len(LONGEST_SOCKET.get(name, LONGEST_SOCKET["ray"])) > SOCKET_PATH_MAX:
             digest = hashlib.sha256(str(self.root).encode()).hexdigest()[:10]
             base = Path("/run") if os.geteuid() == 0 else Path(tempfile.gettempdir())
-            wanted = base / f"mnemoray-{digest}-{name}"
+            wanted = base / f"mn-{digest}-{name}"
         wanted.mkdir(mode=0o700, parents=True, exist_ok=True)
         if os.geteuid() and wanted.stat().st_uid != os.geteuid():  # anybody can make a folder in /tmp
             raise Misconfigured(f"{wanted} belongs to another user; choose a shorter --data-dir")

@@ -20,7 +20,7 @@ from memory.errors import Conflict
 #: Above the ports that Ray gives its workers (10002 to 19999), below the ephemeral range of Linux (32768).
 FREE_PORTS = range(20_000, 30_000)
 BOOT_TIME_ERROR_S = 60.0  # the clock may have been set since
-SERVERS = {"postgres", "valkey-server", "ray", "raylet", "gcs_server"}
+SERVERS = {"postgres", "valkey-server", "ray", "raylet", "gcs_server", "haproxy"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,11 @@ def servers_of(folders: Sequence[Path]) -> set[int]:
 
 def end_session(pid: int, *, grace_s: float) -> None:
     """Ask the session of ``pid`` to end, then end what is left of it."""
-    processes = session_of(pid)
+    end(session_of(pid), grace_s=grace_s)
+
+
+def end(processes: Sequence[psutil.Process], *, grace_s: float) -> None:
+    """Ask the processes to end, then end what is left of them."""
     for process in processes:
         _signal(process, signal.SIGTERM)
     _, alive = psutil.wait_procs(processes, timeout=grace_s)
@@ -142,19 +146,27 @@ def started(pid: int) -> float | None:
 
 
 def free_port() -> int:
-    """A free TCP port on loopback, outside the kernel's ephemeral range.
+    """A free TCP port on loopback."""
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """Different free TCP ports on loopback, outside the kernel's ephemeral range.
 
     A port inside that range can become the local end of somebody's connection between now and its use: even a client
     that knocks at the port while nothing listens can end up connected to itself.
     """
+    found: list[int] = []
     for port in random.sample(FREE_PORTS, k=len(FREE_PORTS)):
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            return port
-    raise Conflict(f"no port of {FREE_PORTS.start} to {FREE_PORTS.stop} is free")
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise Conflict(f"no {count} ports of {FREE_PORTS.start} to {FREE_PORTS.stop} are free")
 
 
 def _command(pid: int) -> str:

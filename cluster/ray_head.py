@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from cluster.haproxy import Listeners, serve_environment
 from cluster.paths import DataDir
 from cluster.processes import end_session, spawn
 from configs.settings import Settings
@@ -25,11 +26,14 @@ class RayHead:
 
     name = "Ray"
 
-    def __init__(self, data: DataDir, settings: Settings, *, gcs_port: int, dashboard_port: int) -> None:
+    def __init__(
+        self, data: DataDir, settings: Settings, *, gcs_port: int, dashboard_port: int, listeners: Listeners
+    ) -> None:
         self._data = data
         self._settings = settings
         self._gcs_port = gcs_port
         self._dashboard_port = dashboard_port
+        self._listeners = listeners
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -45,7 +49,7 @@ class RayHead:
 
     def environment(self) -> dict[str, str]:
         """What every process of this Ray cluster, and every program that connects to it, must see."""
-        return os.environ | ray_environment(self._settings, self._data)
+        return os.environ | ray_environment(self._settings, self._data, self._listeners)
 
     def start(self) -> None:
         """Start the head node and wait until it answers."""
@@ -76,7 +80,7 @@ class RayHead:
         raise Unavailable(f"Ray does not answer; see {self._data.log / 'ray.log'}")
 
 
-def ray_environment(settings: Settings, data: DataDir) -> Mapping[str, str]:
+def ray_environment(settings: Settings, data: DataDir, listeners: Listeners) -> Mapping[str, str]:
     """Token authentication, and Serve without a proxy hop between a client and its replica."""
     port = settings.serve.port
     common = {
@@ -99,13 +103,4 @@ def ray_environment(settings: Settings, data: DataDir) -> Mapping[str, str]:
             "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(port + 1),
         }
         return common | ports
-    haproxy = data.sockets("haproxy")
-    return common | {
-        "RAY_SERVE_ENABLE_HA_PROXY": "1",
-        "RAY_SERVE_HAPROXY_BALANCE_ALGORITHM": "uri depth 3",
-        "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": str(haproxy / "haproxy.cfg"),
-        "RAY_SERVE_HAPROXY_SOCKET_PATH": str(haproxy / "admin.sock"),
-        "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(haproxy),
-        "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(haproxy / "server-state"),
-        "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": str(haproxy / "metrics.sock"),
-    }
+    return common | serve_environment(data.sockets("haproxy"), listeners)

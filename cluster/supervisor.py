@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, Protocol
 
-import httpx
-
+from cluster.haproxy import Listeners
+from cluster.liveness import Liveness, answers
 from cluster.paths import DataDir
 from cluster.postgres_server import PostgresServer
-from cluster.processes import Record, end_session, free_port, holder_of, servers_of, started
+from cluster.processes import Record, end_session, free_ports, holder_of, servers_of, started
 from cluster.ray_head import RayHead
 from cluster.valkey_server import ValkeyServer
 from configs.settings import Settings
@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 WATCH_S = 0.5
 RESTART_PAUSE_S = 1.0
 MAX_PAUSE_S = 15.0
+MISSED_ANSWERS = 5  # 25 s: longer than Serve needs to replace a replica
 TENANT = "default"
 
 Report = Callable[[str], None]
@@ -63,14 +64,24 @@ class Supervisor:
         self._record = Record(data.processes)
         self._postgres = None if settings.postgres_dsn else PostgresServer(data)
         self._valkey = None if settings.redis_url else ValkeyServer(data)
-        self._ray = (
-            None if settings.ray_address else RayHead(data, settings, gcs_port=free_port(), dashboard_port=free_port())
-        )
+        self._listeners = Listeners.free()
+        self._deployed = False
+        self._liveness = Liveness(self.url)
+        self._ray = None if settings.ray_address else self._ray_head()
         self._servers: list[Server] = [s for s in (self._postgres, self._valkey, self._ray) if s is not None]
+
+    def _ray_head(self) -> RayHead:
+        gcs, dashboard = free_ports(2)
+        return RayHead(self._data, self._settings, gcs_port=gcs, dashboard_port=dashboard, listeners=self._listeners)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._settings.serve.port}"
+
+    @property
+    def haproxy_stats_url(self) -> str | None:
+        """Which replica got how many requests; ``None`` without an HAProxy of ours."""
+        return self._listeners.stats_url if self._ray is not None and self._settings.serve.replicas > 1 else None
 
     @property
     def api_key(self) -> str:
@@ -114,12 +125,12 @@ class Supervisor:
             self._step(server.name, server.start)
             self._remember()
         self._step("migrations", lambda: self._child("migrations"))
-        self._step("shards and API", lambda: self._child("cluster.deploy"))
+        self._step("shards and API", lambda: self._deploy("cluster.deploy"))
         self._announce()
 
     def _reap(self) -> None:
         """End what an earlier supervisor started and could not stop."""
-        folders = [self._data.root, *(self._data.sockets(name) for name in ("postgres", "valkey", "ray"))]
+        folders = [self._data.root, *(self._data.sockets(name) for name in ("postgres", "valkey", "ray", "haproxy"))]
         for pid in {*self._record.sessions(), *servers_of(folders)} - {os.getsid(0)}:
             end_session(pid, grace_s=5.0)
 
@@ -156,10 +167,16 @@ class Supervisor:
         base = os.environ if ray is None else ray.environment() | {"RAY_ADDRESS": ray.address}
         return {**base, **found}
 
-    def _child(self, module: str) -> None:
+    def _deploy(self, *command: str) -> None:
+        self._deployed = False
+        self._child(*command)
+        self._deployed = True
+        self._liveness.reset()
+
+    def _child(self, module: str, *arguments: str) -> None:
         """Run a module of this project to its end. Raises ``Unavailable`` with the end of what it printed."""
         child = subprocess.Popen(
-            [sys.executable, "-P", "-m", module],
+            [sys.executable, "-P", "-m", module, *arguments],
             env=dict(self.environment()),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -180,6 +197,7 @@ class Supervisor:
             "admin_key_file": str(self._data.secrets / "admin_key"),
             "supervisor": os.getpid(),
             "started": started(os.getpid()),
+            "haproxy_stats": self.haproxy_stats_url,
             "pids": {server.name: server.pid for server in self._servers},
         }
         self._data.endpoint.write_text(json.dumps(endpoint))
@@ -188,12 +206,18 @@ class Supervisor:
         pause_s = RESTART_PAUSE_S
         while not self._stopping.wait(WATCH_S):
             dead = [server for server in self._servers if not server.alive()]
-            if dead:
+            if dead or self._api_lost():
                 pause_s = RESTART_PAUSE_S if self._revive(dead) else min(MAX_PAUSE_S, 2 * pause_s)
                 self._stopping.wait(0 if pause_s == RESTART_PAUSE_S else pause_s)
 
+    def _api_lost(self) -> bool:
+        """The API could not be deployed, or Ray runs and does not bring it back."""
+        if self._ray is None:
+            return False
+        return not self._deployed or self._liveness.missed() >= MISSED_ANSWERS
+
     def _revive(self, dead: list[Server]) -> bool:
-        """Start again what died; whether that worked."""
+        """Start again what died, the API too when it is lost; whether that worked."""
         try:
             for server in dead:
                 logger.error("%s ended unexpectedly; it is started again", server.name)
@@ -201,7 +225,10 @@ class Supervisor:
                 self._step(f"{server.name} (again)", server.start)
                 self._remember()
             if self._ray in dead:
-                self._step("shards and API (again)", lambda: self._child("cluster.deploy"))
+                self._deployed = False
+            if self._api_lost():
+                logger.error("the API does not answer; it is deployed again")
+                self._step("shards and API (again)", lambda: self._deploy("cluster.deploy", "--anew"))
             self._announce()
         except MnemorayError:
             logger.exception("the restart failed; it is tried again")
@@ -231,7 +258,4 @@ def endpoint(data: DataDir) -> dict[str, object]:
 
 
 def is_ready(url: str) -> bool:
-    try:
-        return httpx.get(f"{url}/health/ready", timeout=3.0).status_code == httpx.codes.OK
-    except httpx.TransportError:
-        return False
+    return answers(url, "/health/ready")

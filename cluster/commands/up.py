@@ -61,6 +61,7 @@ def _welcome(supervisor: Supervisor, data: DataDir) -> None:
         "",
         f"Mnemoray is ready at {supervisor.url} (API documentation: {supervisor.url}/docs)",
         f"API key: {supervisor.api_key}",
+        *_statistics(supervisor),
         "",
         "In a second terminal:",
         f"  {program} import {example} --agent demo --user ann{where}",
@@ -73,6 +74,11 @@ def _welcome(supervisor: Supervisor, data: DataDir) -> None:
         "Ctrl-C stops everything.",
     ]
     out.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+
+
+def _statistics(supervisor: Supervisor) -> list[str]:
+    url = supervisor.haproxy_stats_url
+    return [] if url is None else [f"Requests per replica: {url}"]
 
 
 def _detached(data: DataDir, arguments: list[str]) -> None:

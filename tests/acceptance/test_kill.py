@@ -123,6 +123,15 @@ def _victims(running: Running, victim: str) -> list[int]:
     return [process.pid for process in running.processes() if os.getsid(process.pid) == leader]
 
 
+def test_a_replica_killed_under_open_connections_has_its_port_again_at_once(instance: Running) -> None:
+    """What the kernel remembers of them keeps the port for a minute from whoever does not ask to reuse it."""
+    with instance.client() as api:
+        assert api.get("/health/live").status_code == httpx.codes.OK
+        kill(_victims(instance, "replica"))
+        time.sleep(1.5)
+    instance.await_ready(timeout_s=40)
+
+
 def test_everything_is_killed_and_the_next_start_works_at_the_first_try(instance: Running) -> None:
     writer = Writer(instance, "everything")
     writer.start()
