@@ -16,7 +16,7 @@ def episode_text(content: str, *, speaker: str | None, occurred_at: datetime) ->
 
 
 def embedded_text(content: str, *, speaker: str | None) -> str:
-    """What an episode's vector is made from; a date would make all turns of a session alike, and has its own evidence."""
+    """What an episode's vector is made from. A date would make all turns of a session alike; it is its own evidence."""
     return f"{speaker}: {content}" if speaker else content
 
 
