@@ -95,6 +95,7 @@ class TenantQuestion:
 class Answer:
     hits: Sequence[Hit]
     revision: int
+    resident: bool  # whether all memories were ranked, or the nearest candidates
     working: WorkingMemory
     profile: AgentProfile | None
 
@@ -194,7 +195,13 @@ class Recall:
             with self._metrics.stage("delta"):
                 await self._cache.catch_up(resident, found.revision)
             ranked, found = await self._ranked(reading, resident)
-        return Answer(hits=ranked, revision=resident.revision, working=reading.working, profile=found.profile)
+        return Answer(
+            hits=ranked,
+            revision=resident.revision,
+            resident=True,
+            working=reading.working,
+            profile=found.profile,
+        )
 
     async def _ranked(self, reading: _Reading, resident: Resident) -> tuple[list[Hit], Hydrated]:
         """The winners as of the index's revision, and the agent as it is in PostgreSQL."""
@@ -239,8 +246,12 @@ class Recall:
         winners = await self._search([beside.index], self._query(reading, profile))
         hits = [_hit(winner, beside.memories[winner.id]) for winner in winners]
         return Answer(
-            hits=hits, revision=profile.revision if profile else 0, working=reading.working, profile=profile
-        )  # fmt: skip
+            hits=hits,
+            revision=profile.revision if profile else 0,
+            resident=False,
+            working=reading.working,
+            profile=profile,
+        )
 
     # ---- both
 

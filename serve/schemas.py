@@ -293,7 +293,8 @@ class HitOut(BaseModel):
 
 class SearchOut(BaseModel):
     hits: list[HitOut]
-    revision: int
+    revision: int = Field(description="of the agent; what was stored up to it was searched")
+    resident: bool = Field(description="true: all memories were ranked; false: the nearest candidates were")
 
 
 class TenantSearchOut(BaseModel):

@@ -32,7 +32,7 @@ router = APIRouter(prefix="/v1/agents/{agent_id}", tags=["recall"])
 async def search(body: SearchIn, agent: Agent, services: Open) -> SearchOut:
     """The best memories for a query, each with the five parts of its score."""
     answer = await services.recall.search(replace(_question(body, agent), since=body.since, until=body.until))
-    return SearchOut(hits=[hit_out(hit) for hit in answer.hits], revision=answer.revision)
+    return SearchOut(hits=[hit_out(hit) for hit in answer.hits], revision=answer.revision, resident=answer.resident)
 
 
 def _question(body: SearchIn | ContextIn, agent: AgentScope) -> Question:

@@ -111,6 +111,7 @@ class Hit:
 class SearchResult:
     hits: Sequence[Hit]  # best first
     revision: int  # of the agent, when it was searched
+    resident: bool = False  # whether all memories were ranked, or the nearest candidates
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

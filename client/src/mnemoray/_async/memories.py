@@ -99,6 +99,7 @@ class AsyncMemories(AsyncVerbs):
         tiers: Sequence[Tier] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        now: datetime | None = None,
         similarity_floor: float | None = None,
         weights: Mapping[str, float] | None = None,
     ) -> SearchResult:
@@ -111,6 +112,7 @@ class AsyncMemories(AsyncVerbs):
             tiers=tiers,
             since=since,
             until=until,
+            now=now,
             similarity_floor=similarity_floor,
             weights=weights,
         )
@@ -130,6 +132,7 @@ class AsyncMemories(AsyncVerbs):
         hand_over: bool | None = None,
         top_k: int | None = None,
         tiers: Sequence[Tier] | None = None,
+        now: datetime | None = None,
         similarity_floor: float | None = None,
         weights: Mapping[str, float] | None = None,
     ) -> Context:
@@ -145,6 +148,7 @@ class AsyncMemories(AsyncVerbs):
             hand_over=hand_over,
             top_k=top_k,
             tiers=tiers,
+            now=now,
             similarity_floor=similarity_floor,
             weights=weights,
         )

@@ -100,6 +100,7 @@ class Memories(Verbs):
         tiers: Sequence[Tier] | None = None,
         since: datetime | None = None,
         until: datetime | None = None,
+        now: datetime | None = None,
         similarity_floor: float | None = None,
         weights: Mapping[str, float] | None = None,
     ) -> SearchResult:
@@ -112,6 +113,7 @@ class Memories(Verbs):
             tiers=tiers,
             since=since,
             until=until,
+            now=now,
             similarity_floor=similarity_floor,
             weights=weights,
         )
@@ -131,6 +133,7 @@ class Memories(Verbs):
         hand_over: bool | None = None,
         top_k: int | None = None,
         tiers: Sequence[Tier] | None = None,
+        now: datetime | None = None,
         similarity_floor: float | None = None,
         weights: Mapping[str, float] | None = None,
     ) -> Context:
@@ -146,6 +149,7 @@ class Memories(Verbs):
             hand_over=hand_over,
             top_k=top_k,
             tiers=tiers,
+            now=now,
             similarity_floor=similarity_floor,
             weights=weights,
         )
