@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import select
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -56,6 +57,7 @@ class Database:
             check=_check,
             open=False,
         )
+        self._returns: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         """Connect; raises ``Unavailable`` when the server does not answer in time."""
@@ -69,8 +71,35 @@ class Database:
     async def connection(self) -> AsyncIterator[Connection]:
         """A connection in autocommit mode that sees no tenant's rows."""
         with translated():
-            async with self._pool.connection() as connection:
-                yield connection
+            connection = await self._take()
+            try:
+                async with connection:
+                    yield connection
+            finally:
+                await asyncio.shield(self._give_back(connection))
+
+    async def _take(self) -> Connection:
+        """A connection of the pool, in a task of its own.
+
+        A pool whose ``getconn`` or ``putconn`` is cancelled at the wrong moment loses the connection, and after
+        ``pool_size`` losses it answers nobody. Every client that hangs up cancels what it asked for.
+        """
+        taking = asyncio.create_task(self._pool.getconn())
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            taking.add_done_callback(self._give_back_taken)
+            raise
+
+    def _give_back_taken(self, taking: asyncio.Task[Connection]) -> None:
+        if not taking.cancelled() and taking.exception() is None:
+            self._give_back(taking.result())
+
+    def _give_back(self, connection: Connection) -> asyncio.Task[None]:
+        returning = asyncio.create_task(self._pool.putconn(connection))
+        self._returns.add(returning)
+        returning.add_done_callback(self._returns.discard)
+        return returning
 
     @asynccontextmanager
     async def transaction(self, tenant_id: TenantId) -> AsyncIterator[Connection]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ import httpx
 import psutil
 import pytest
 
+from cluster.exit_codes import ExitCode
 from tests.acceptance.conftest import Running, wait_until
 
 pytestmark = pytest.mark.timeout(900)
@@ -130,6 +133,16 @@ def test_a_replica_killed_under_open_connections_has_its_port_again_at_once(inst
         kill(_victims(instance, "replica"))
         time.sleep(1.5)
     instance.await_ready(timeout_s=40)
+
+
+def test_an_api_that_is_gone_while_ray_runs_is_deployed_again(instance: Running) -> None:
+    ray = psutil.Process(instance.status()["processes"]["Ray"])
+    port = next(part.partition("=")[2] for part in ray.cmdline() if part.startswith("--port="))
+    program = "import ray; ray.init(); ray.serve.shutdown()"
+    env = ray.environ() | {"RAY_ADDRESS": f"127.0.0.1:{port}"}
+    subprocess.run([sys.executable, "-c", f"import ray.serve; {program}"], env=env, check=True, capture_output=True)
+    assert instance.cli("status", check=False).returncode == ExitCode.UNAVAILABLE
+    instance.await_ready(timeout_s=90)
 
 
 def test_everything_is_killed_and_the_next_start_works_at_the_first_try(instance: Running) -> None:

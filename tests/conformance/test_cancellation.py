@@ -1,0 +1,55 @@
+"""Clients that hang up: what they asked for is cancelled, at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from stores.postgres.database import Database
+
+
+async def test_a_client_that_hangs_up_while_it_gives_back_loses_no_connection(postgres_dsn: str) -> None:
+    database = Database(postgres_dsn, pool_size=1, timeout_s=2.0)
+    await database.open()
+    using, done = asyncio.Event(), asyncio.Event()
+
+    async def client() -> None:
+        async with database.connection():
+            using.set()
+            await done.wait()
+
+    try:
+        task = asyncio.create_task(client())
+        await using.wait()
+        async with database._pool._lock:  # another client is being served
+            done.set()
+            await asyncio.sleep(0.05)
+            task.cancel()
+            await asyncio.sleep(0.05)
+        with suppress(asyncio.CancelledError):
+            await task
+        async with database.connection() as connection:
+            await connection.execute("SELECT 1")
+    finally:
+        await database.close()
+
+
+async def test_a_client_that_hangs_up_while_it_waits_loses_no_connection(postgres_dsn: str) -> None:
+    database = Database(postgres_dsn, pool_size=1, timeout_s=2.0)
+    await database.open()
+
+    async def client() -> None:
+        async with database.connection():
+            pass
+
+    try:
+        async with database.connection():
+            waiting = [asyncio.create_task(client()) for _ in range(3)]
+            await asyncio.sleep(0.05)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        async with database.connection() as connection:
+            await connection.execute("SELECT 1")
+    finally:
+        await database.close()
