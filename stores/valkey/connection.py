@@ -9,7 +9,7 @@ from importlib import resources
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import BusyLoadingError, ClusterDownError, ReadOnlyError
+from redis.exceptions import BusyLoadingError, ClusterDownError, OutOfMemoryError, ReadOnlyError, ResponseError
 from redis.exceptions import ConnectionError as ValkeyConnectionError
 from redis.exceptions import TimeoutError as ValkeyTimeoutError
 
@@ -19,16 +19,29 @@ Valkey = Redis | RedisCluster
 CONNECT_TIMEOUT_S = 2.0
 ANSWER_TIMEOUT_S = 5.0
 BLOCKING_TIMEOUT_S = 30.0  # a consumer waits for entries longer than a request waits for an answer
-_LOST = (ValkeyConnectionError, ValkeyTimeoutError, BusyLoadingError, ClusterDownError, ReadOnlyError)
+_LOST = (
+    ValkeyConnectionError,
+    ValkeyTimeoutError,
+    BusyLoadingError,
+    ClusterDownError,
+    ReadOnlyError,
+    OutOfMemoryError,
+)
+_REFUSING = ("MISCONF", "NOREPLICAS", "MASTERDOWN", "OOM")  # a full disk, too few replicas, a lost master, no memory
 
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn lost connections and time-outs into ``Unavailable``; everything else passes."""
+    """Turn lost connections, time-outs and servers that take no writes into ``Unavailable``; everything else passes."""
     try:
         yield
     except _LOST as exc:
         raise Unavailable(f"Valkey does not answer: {exc}") from exc
+    except ResponseError as exc:
+        answer = str(exc).rpartition("caused error: ")[2].lstrip("('\"")  # a pipeline tells which command it was
+        if not answer.startswith(_REFUSING):
+            raise
+        raise Unavailable(f"Valkey takes no writes now: {exc}") from exc
 
 
 def open_valkey(url: str, *, cluster: bool, blocking: bool = False) -> Valkey:

@@ -213,3 +213,21 @@ async def test_accepted_writes_survive_a_kill_of_the_server() -> None:
         await client.aclose()
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize("setting", [{"maxmemory": "1"}, {"min-replicas-to-write": "1"}])
+async def test_a_server_that_takes_no_writes_is_unavailable(redis_url: str, setting: dict[str, str]) -> None:
+    client = open_valkey(redis_url, cluster=False)
+    await client.flushall()
+    ((name, value),) = setting.items()
+    before = await client.config_get(name)
+    await client.config_set(name, value)
+    try:
+        with pytest.raises(Unavailable):
+            await streams(client).accept([interaction()], partition=PARTITION)
+        with pytest.raises(Unavailable):
+            await WorkingMemoryStore(client, WorkingMemorySettings()).set_variables(session(), {"a": 1})
+        assert await client.dbsize() == 0
+    finally:
+        await client.config_set(name, next(iter(before.values())))
+        await client.aclose()
