@@ -125,7 +125,7 @@ class Recall:
         self,
         store: RecallStore,
         resident: ResidentStore,
-        cache: ResidentCache,
+        residents: ResidentCache,
         working: WorkingMemoryStore,
         embedder: Embedder,
         analyzer: Analyzer,
@@ -135,7 +135,7 @@ class Recall:
     ) -> None:
         self._store = store
         self._resident = resident
-        self._cache = cache
+        self.residents = residents
         self._working = working
         self._embedder = embedder
         self._analyzer = analyzer
@@ -145,7 +145,7 @@ class Recall:
 
     async def search(self, question: Question) -> Answer:
         """The best memories by the five-factor score. Raises ``Unavailable`` and ``InvalidInput``."""
-        resident = await self._cache.get(question.scope)
+        resident = await self.residents.get(question.scope)
         answer = await (self._from_memory(question, resident) if resident else self._from_database(question))
         self._access.count(question.tenant_id, (hit.memory for hit in answer.hits))
         return answer
@@ -187,13 +187,13 @@ class Recall:
         reading, published = await self._read(question, [resident.index])
         if published > resident.revision:
             with self._metrics.stage("delta"):
-                await self._cache.catch_up(resident, published)
+                await self.residents.catch_up(resident, published)
         ranked, found = await self._ranked(reading, resident)
         if found.revision > resident.revision or found.world_facts != resident.world_facts:
             # Once is enough: what is committed after this is not before the request.
             resident.world_facts = found.world_facts
             with self._metrics.stage("delta"):
-                await self._cache.catch_up(resident, found.revision)
+                await self.residents.catch_up(resident, found.revision)
             ranked, found = await self._ranked(reading, resident)
         return Answer(
             hits=ranked,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import faiss
 
-from configs.settings import Settings
+from configs.settings import RecallSettings, Settings
 from memory.errors import Misconfigured
 from memory.extractive import ExtractiveSummarizer
 from memory.ports import Embedder, Summarizer, TokenCounter
@@ -51,7 +51,6 @@ class Services:
     ledger: LedgerStore
     access: AccessBuffer
     recall: Recall
-    residents: ResidentCache
     embedder: Embedder
     tokens: TokenCounter
     summarizer: Summarizer
@@ -85,21 +84,13 @@ async def open_services(settings: Settings, stack: AsyncExitStack) -> Services:
     stack.push_async_callback(access.close)
     faiss.omp_set_num_threads(1)  # searches run side by side; one that waits for helpers would only be slower
     services = _wire(settings, database, valkey, listener, access)
-    stack.push_async_callback(services.residents.close)
+    stack.push_async_callback(services.recall.residents.close)
     return services
 
 
 def _wire(settings: Settings, database: Database, valkey: Valkey, listener: Listener, access: AccessBuffer) -> Services:
     metrics, tokens, ledger = Metrics(), BpeCounter(), LedgerStore(database)
     embedder = load_embedder(settings, query_cache_size=settings.recall.query_cache_size)
-    analyzer = Analyzer(language(settings.recall.language))
-    resident = ResidentStore(database, model=embedder.model, dimension=embedder.dimension)
-    residents = ResidentCache(
-        resident,
-        lambda: ResidentIndex(dimension=embedder.dimension, analyzer=analyzer),
-        metrics,
-        settings.recall,
-    )
     streams = IngestStreams(valkey, ingest=settings.ingest, working=settings.working)
     working = WorkingMemoryStore(valkey, settings.working)
     return Services(
@@ -120,19 +111,25 @@ def _wire(settings: Settings, database: Database, valkey: Valkey, listener: List
         agents=AgentStore(database),
         ledger=ledger,
         access=access,
-        residents=residents,
-        recall=Recall(
-            RecallStore(database, settings.recall),
-            resident,
-            residents,
-            working,
-            embedder,
-            analyzer,
-            access,
-            metrics,
-            settings.recall,
-        ),
+        recall=_recall(settings.recall, database, working, embedder, access, metrics),
         embedder=embedder,
         tokens=tokens,
         summarizer=ExtractiveSummarizer(tokens),
     )
+
+
+def _recall(
+    settings: RecallSettings,
+    database: Database,
+    working: WorkingMemoryStore,
+    embedder: Embedder,
+    access: AccessBuffer,
+    metrics: Metrics,
+) -> Recall:
+    analyzer = Analyzer(language(settings.language))
+    resident = ResidentStore(database, model=embedder.model, dimension=embedder.dimension)
+    residents = ResidentCache(
+        resident, lambda: ResidentIndex(dimension=embedder.dimension, analyzer=analyzer), metrics, settings
+    )
+    store = RecallStore(database, settings)
+    return Recall(store, resident, residents, working, embedder, analyzer, access, metrics, settings)

@@ -101,7 +101,7 @@ async def delete_all(user_id: UserQuery, agent: Agent, services: Open) -> Delete
     deletion = await services.memories.delete_user(agent.tenant_id, agent.agent_id, user, partition=agent.partition)
     # Again: a write that was accepted in between has put its message into a session.
     await _end_sessions(agent, services, user)
-    services.residents.drop(Scope(tenant_id=agent.tenant_id, agent_id=agent.agent_id, user_id=user))
+    services.recall.residents.drop(Scope(tenant_id=agent.tenant_id, agent_id=agent.agent_id, user_id=user))
     await changed(agent, services, deletion.revision)
     return Deleted(deleted=len(deletion.deleted_ids))
 

@@ -112,7 +112,7 @@ async def test_every_replica_gives_the_same_answer_at_any_time(running: System) 
         for system in (running, other):
             await system.remember("Ann left with the ferry.", session_id="s1", speaker="Bob")
         answers = [await system.search("Who left with the ferry?", **question) for system in (running, other)]
-        services(running).residents.drop(SCOPE)  # as after a restart
+        services(running).recall.residents.drop(SCOPE)  # as after a restart
         answers.append(await running.search("Who left with the ferry?", **question))
         scored = [[(hit["memory"]["id"], hit["score"]["relevance"]) for hit in answer] for answer in answers]
         assert scored[0] == scored[1] == scored[2]
