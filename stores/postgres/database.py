@@ -110,8 +110,12 @@ class Database:
 
     @asynccontextmanager
     async def pipelined(self, tenant_id: TenantId) -> AsyncIterator[Connection]:
-        """The same, whose statements are sent together with the first that is read: one round trip."""
-        async with self.connection() as connection, connection.pipeline(), connection.transaction():
+        """The same for reading; statements are sent together with the first that is read: one round trip.
+
+        What stands between two synchronisation points of a pipeline is one transaction of its own, so neither BEGIN nor
+        COMMIT is sent.
+        """
+        async with self.connection() as connection, connection.pipeline():
             await set_tenant(connection, tenant_id)
             yield connection
 

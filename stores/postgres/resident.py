@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, LiteralString
 
 import numpy as np
+from psycopg import AsyncCursor
 
 from memory.columns import Entry
 from memory.normalise import content_hash
@@ -96,7 +97,7 @@ class ResidentStore:
         key = self._key(scope)
         async with self._database.pipelined(scope.tenant_id) as connection:
             cursors = [
-                (tier, await connection.cursor(binary=True).execute(_SQL[name], key | _of_tier(wanted, tier)))
+                (tier, await _execute(connection, _SQL[name], key | _of_tier(wanted, tier)))
                 for tier, name in _HYDRATE.items()
                 if any(each.tier is tier for each in wanted)
             ]
@@ -147,10 +148,7 @@ class Snapshot:
         """What came, changed or went after ``revision``."""
         key = {**self._key, "revision": revision}
         async with self._connection.pipeline():
-            cursors = [
-                (tier, await self._connection.cursor(binary=True).execute(_SQL[name], key, prepare=False))
-                for tier, name in _CHANGED.items()
-            ]
+            cursors = [(tier, await _execute(self._connection, _SQL[name], key)) for tier, name in _CHANGED.items()]
             gone = await self._connection.execute(_SQL["gone"], key)
             found = [(tier, row) for tier, cursor in cursors for row in await cursor.fetchall()]
             dead = [row["memory_id"] for row in await gone.fetchall()]
@@ -163,6 +161,11 @@ class Snapshot:
             vectors=_halves([row["half"] for _, row in found], self._dimension),
             gone=gone,
         )
+
+
+async def _execute(connection: Connection, statement: LiteralString, key: Mapping[str, Any]) -> AsyncCursor[rows.Row]:
+    """Never prepared: a plan that knows the values leaves out partitions, and chooses the right index."""
+    return await connection.cursor(binary=True).execute(statement, key, prepare=False)
 
 
 def entry_of(memory: Memory, *, words: str | None = None, source_id: MemoryId | None = None) -> Entry:
