@@ -30,8 +30,17 @@ class Resident:
     index: ResidentIndex
     revision: int
     profile: AgentProfile | None
+    nbytes: int  # of the index, when it was last changed
     world_facts: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Load:
+    """An index on its way; a small one is waited for."""
+
+    task: asyncio.Task[Resident]
+    small: bool
 
 
 class ResidentCache:
@@ -45,16 +54,12 @@ class ResidentCache:
         self._metrics = metrics
         self._settings = settings
         self._residents: OrderedDict[Scope, Resident] = OrderedDict()
-        self._loads: dict[Scope, asyncio.Task[Resident]] = {}
-        self._one_at_a_time = asyncio.Semaphore(1)  # a load is CPU-bound, and searches go on beside it
+        self._nbytes = 0  # of all of them
+        self._loads: dict[Scope, _Load] = {}
+        self._one_at_a_time = asyncio.Semaphore(1)  # a large load is CPU-bound, and searches go on beside it
 
     async def close(self) -> None:
-        for task in list(self._loads.values()):
-            await end(task)
-
-    @property
-    def nbytes(self) -> int:
-        return sum(resident.index.nbytes for resident in self._residents.values())
+        await end(*(load.task for load in self._loads.values()))
 
     async def get(self, scope: Scope) -> Resident | None:
         """The scope's index. A small one is loaded first; for a large one it is ``None`` until it is loaded.
@@ -66,13 +71,14 @@ class ResidentCache:
             self._metrics.resident_hits.inc()
             return resident
         self._metrics.resident_misses.inc()
-        if scope in self._loads:
-            return None
-        size = await self._store.size(scope)
-        if size * BYTES_PER_MEMORY > self._settings.resident_bytes:
-            return None
-        load = self._loads.get(scope) or self._start(scope)
-        return await asyncio.shield(load) if size <= self._settings.load_first_below else None
+        if scope not in self._loads:
+            size = await self._store.size(scope)
+            if size * BYTES_PER_MEMORY > self._settings.resident_bytes:
+                return None
+            if scope not in self._loads:
+                self._start(scope, small=size <= self._settings.load_first_below)
+        load = self._loads[scope]
+        return await _result(load.task) if load.small else None
 
     async def catch_up(self, resident: Resident, revision: int) -> None:
         """Bring the index to ``revision`` or later. Raises ``Unavailable``."""
@@ -88,20 +94,20 @@ class ResidentCache:
                 raise
             resident.revision, resident.profile = snapshot.revision, snapshot.profile
         self._metrics.resident_deltas.inc()
-        self._evict()
+        self._weigh(resident)
 
     def drop(self, scope: Scope) -> None:
         """Forget the index, if there is one."""
-        self._residents.pop(scope, None)
+        self._take_out(scope)
         if (load := self._loads.get(scope)) is not None:
-            load.cancel()
+            load.task.cancel()
         self._report()
 
-    def _start(self, scope: Scope) -> asyncio.Task[Resident]:
-        task = asyncio.create_task(self._load(scope), name=f"resident-load-{scope.agent_id}")
-        self._loads[scope] = task
+    def _start(self, scope: Scope, *, small: bool) -> None:
+        loading = self._load(scope) if small else self._load_in_turn(scope)
+        task = asyncio.create_task(loading, name=f"resident-load-{scope.agent_id}")
+        self._loads[scope] = _Load(task=task, small=small)
         task.add_done_callback(lambda done: self._loaded(scope, done))
-        return task
 
     def _loaded(self, scope: Scope, task: asyncio.Task[Resident]) -> None:
         self._loads.pop(scope, None)
@@ -111,26 +117,59 @@ class ResidentCache:
             if not isinstance(exc, MnemorayError):
                 logger.error("loading the index of agent %r failed", scope.agent_id, exc_info=exc)
             return
-        self._residents[scope] = task.result()
+        resident = task.result()
+        self._residents[scope] = resident
+        self._nbytes += resident.nbytes
         self._metrics.resident_loads.inc()
         self._evict()
 
+    async def _load_in_turn(self, scope: Scope) -> Resident:
+        async with self._one_at_a_time:
+            return await self._load(scope)
+
     async def _load(self, scope: Scope) -> Resident:
         index = self._empty()
-        async with self._one_at_a_time, self._store.snapshot(scope) as snapshot:
+        async with self._store.snapshot(scope) as snapshot:
             async for chunk in snapshot.everything():
                 await asyncio.to_thread(index.put, chunk.entries, chunk.vectors)
-        return Resident(scope=scope, index=index, revision=snapshot.revision, profile=snapshot.profile)
+        return Resident(
+            scope=scope,
+            index=index,
+            revision=snapshot.revision,
+            profile=snapshot.profile,
+            nbytes=index.nbytes,
+        )
+
+    def _weigh(self, resident: Resident) -> None:
+        """Count what the index has grown or shrunk by, if it is still here."""
+        if self._residents.get(resident.scope) is resident:
+            self._nbytes += resident.index.nbytes - resident.nbytes
+            resident.nbytes = resident.index.nbytes
+            self._evict()
 
     def _evict(self) -> None:
-        while len(self._residents) > 1 and self.nbytes > self._settings.resident_bytes:
-            self._residents.popitem(last=False)
+        while len(self._residents) > 1 and self._nbytes > self._settings.resident_bytes:
+            self._take_out(next(iter(self._residents)))
             self._metrics.resident_evictions.inc()
         self._report()
 
+    def _take_out(self, scope: Scope) -> None:
+        if (resident := self._residents.pop(scope, None)) is not None:
+            self._nbytes -= resident.nbytes
+
     def _report(self) -> None:
-        self._metrics.resident_bytes.set(self.nbytes)
+        self._metrics.resident_bytes.set(self._nbytes)
         self._metrics.resident_indexes.set(len(self._residents))
+
+
+async def _result(load: asyncio.Task[Resident]) -> Resident | None:
+    """What the load brings; ``None`` when it was dropped meanwhile. Who stops waiting does not stop it."""
+    try:
+        return await asyncio.shield(load)
+    except asyncio.CancelledError:
+        if load.cancelled():
+            return None
+        raise
 
 
 async def _apply(index: ResidentIndex, delta: Chunk) -> None:

@@ -143,11 +143,11 @@ async def test_the_least_recently_used_index_leaves(running: System) -> None:
     for user in ("ann", "bob", "cat"):
         for number in range(4):
             await running.remember(f"{user} had heron pie {number}.", user_id=user, infer=False)
-    async with replica(running, resident_bytes=11_000) as system:
+    async with replica(running, resident_bytes=25_000) as system:
         for user in ("ann", "bob", "ann", "cat", "ann"):
             assert len(await system.search("pie", user_id=user)) == 4
         assert await counted(system, "evictions_total") == 1
-        assert await counted(system, "bytes") <= 11_000
+        assert await counted(system, "bytes") <= 25_000
         assert await counted(system, "loads_total") == 3  # bob left, ann stayed
 
 
@@ -205,3 +205,19 @@ async def test_access_counts_of_other_replicas_reach_the_ranking(running: System
         await connection.execute("UPDATE episodic_memory SET access_count = 49 WHERE id = %s", [stored["id"]])
     await running.search("pie")
     assert (await running.search("pie"))[0]["score"]["frequency"] == 1.0
+
+
+async def test_an_index_that_is_dropped_while_it_loads_is_answered_cold(running: System) -> None:
+    await running.remember("The heron pie was good.", infer=False)
+    search = asyncio.create_task(running.search("pie"))
+    while not search.done():
+        services(running).recall.residents.drop(SCOPE)
+        await asyncio.sleep(0.001)
+    assert contents(search.result()) == ["The heron pie was good."]
+
+
+async def test_many_first_searches_load_once(running: System) -> None:
+    await running.remember("The heron pie was good.", infer=False)
+    found = await asyncio.gather(*(running.search("pie") for _ in range(8)))
+    assert [contents(hits) for hits in found] == [["The heron pie was good."]] * 8
+    assert await counted(running, "loads_total") == 1
