@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import select
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -17,6 +18,8 @@ from memory.errors import Unavailable
 from memory.records import TenantId
 
 Connection = AsyncConnection[DictRow]
+logger = logging.getLogger(__name__)
+CLOSE_TIMEOUT_S = 15.0
 
 
 @contextmanager
@@ -65,7 +68,12 @@ class Database:
             await self._pool.open(wait=True, timeout=30.0)
 
     async def close(self) -> None:
-        await self._pool.close()
+        """Close the connections; one that cannot be had back in time is left to the end of the process."""
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await self._pool.close()
+        except TimeoutError:
+            logger.exception("the connection pool did not close in %.0f s: %s", CLOSE_TIMEOUT_S, self._pool.get_stats())
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
