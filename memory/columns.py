@@ -163,7 +163,7 @@ def _row(entry: Entry, session: int) -> tuple[int | float, ...]:
         entry.access_count,
         TIERS.index(entry.tier),
         session,
-        code(entry.speaker),
+        speaker_code(entry.speaker),
         code(entry.user_id),
         0 if entry.event_type is None else event_code(entry.event_type),
         int(entry.words[:16], 16),
@@ -184,11 +184,15 @@ def microseconds(moment: datetime) -> int:
 
 
 def code(name: str | None) -> int:
-    """A number of 64 bits that stands for a name, whatever its case; ``NOBODY`` for none."""
+    """A number of 64 bits that stands for exactly this id; ``NOBODY`` for none."""
     if name is None:
         return NOBODY
-    folded = name.casefold().encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(folded, digest_size=8).digest(), "little")
+    return int.from_bytes(hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
+def speaker_code(name: str | None) -> int:
+    """The same for a person's name, whatever its case."""
+    return code(None if name is None else name.casefold())
 
 
 def event_code(event_type: EventType) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.columns import EPISODIC, NOBODY, NONE, Columns, Entry, code
+from memory.columns import EPISODIC, NOBODY, NONE, Columns, Entry, speaker_code
 from memory.lexical import LexicalIndex
 from memory.ports import HalfVectors
 from memory.records import MemoryId, SessionId
@@ -58,9 +58,9 @@ class ResidentIndex:
         if row < len(self) and self.columns.id_of(row) == memory_id:
             self.columns.accesses[row] = count
 
-    def named(self, query: str) -> Counter[str]:
+    def named(self, query: str) -> set[str]:
         """Words of the query that are names of speakers."""
-        return Counter(word for word in words(query) if word in self._names)
+        return {word for word in words(query) if word in self._names}
 
     def speakers(self, names: Iterable[str]) -> frozenset[int]:
         """Codes of the speakers with one of those words in their name."""
@@ -142,7 +142,7 @@ class _Names:
         return self._speakers.get(word, ())
 
     def add(self, name: str | None) -> None:
-        speaker = code(name)
+        speaker = speaker_code(name)
         if name is None or speaker == NOBODY:
             return
         self._rows[speaker] += 1

@@ -209,8 +209,10 @@ def test_two_speakers_who_say_the_same_said_two_things() -> None:
 
 
 def test_the_same_statement_about_two_users_is_two_facts() -> None:
-    facts = [candidate(words="tea", at=vector(1, 0), tier=Tier.SEMANTIC, user_id=user) for user in ("ann", "bob")]
-    assert len(ranked(facts)) == 2
+    facts = [
+        candidate(words="tea", at=vector(1, 0), tier=Tier.SEMANTIC, user_id=user) for user in ("ann", "bob", "Ann")
+    ]
+    assert len(ranked(facts)) == 3
     shared = candidate(1.0, words="tea", tier=Tier.SEMANTIC, user_id=None)
     assert ids(ranked([*facts, shared])) == [shared.memory.id]
 
