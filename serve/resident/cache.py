@@ -56,10 +56,11 @@ class ResidentCache:
         self._residents: OrderedDict[Scope, Resident] = OrderedDict()
         self._nbytes = 0  # of all of them
         self._loads: dict[Scope, _Load] = {}
+        self._deltas: set[asyncio.Task[None]] = set()
         self._one_at_a_time = asyncio.Semaphore(1)  # a large load is CPU-bound, and searches go on beside it
 
     async def close(self) -> None:
-        await end(*(load.task for load in self._loads.values()))
+        await end(*(load.task for load in self._loads.values()), *self._deltas)
 
     async def get(self, scope: Scope) -> Resident | None:
         """The scope's index. A small one is loaded first; for a large one it is ``None`` until it is loaded.
@@ -81,13 +82,22 @@ class ResidentCache:
         return await _result(load.task) if load.small else None
 
     async def catch_up(self, resident: Resident, revision: int) -> None:
-        """Bring the index to ``revision`` or later. Raises ``Unavailable``."""
+        """Bring the index to ``revision`` or later. Raises ``Unavailable``.
+
+        In a task of its own: a client that hangs up must not leave an index that is changed by half.
+        """
+        task = asyncio.create_task(self._catch_up(resident, revision), name="resident-delta")
+        self._deltas.add(task)
+        task.add_done_callback(self._deltas.discard)
+        await asyncio.shield(task)
+
+    async def _catch_up(self, resident: Resident, revision: int) -> None:
         async with resident.lock:
             if resident.revision >= revision:
                 return
+            async with self._store.snapshot(resident.scope) as snapshot:
+                delta = await snapshot.since(resident.revision)
             try:
-                async with self._store.snapshot(resident.scope) as snapshot:
-                    delta = await snapshot.since(resident.revision)
                 await _apply(resident.index, delta)
             except BaseException:
                 self.drop(resident.scope)  # it may be changed by half

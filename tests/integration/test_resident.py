@@ -221,3 +221,16 @@ async def test_many_first_searches_load_once(running: System) -> None:
     found = await asyncio.gather(*(running.search("pie") for _ in range(8)))
     assert [contents(hits) for hits in found] == [["The heron pie was good."]] * 8
     assert await counted(running, "loads_total") == 1
+
+
+async def test_a_client_that_hangs_up_during_a_delta_leaves_a_whole_index(running: System) -> None:
+    await running.remember("The heron pie was good.", infer=False)
+    await running.search("pie")
+    for number in range(5):
+        await running.remember(f"The heron pie was good again {number}.", infer=False)
+        search = asyncio.create_task(running.search("pie"))
+        await asyncio.sleep(0.002 * number)
+        search.cancel()
+        await asyncio.wait([search])
+        assert len(await running.search("pie")) == number + 2
+    assert await counted(running, "loads_total") == 1
