@@ -12,7 +12,7 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.records import EventType, MemoryId, Outcome, SessionId, Tier, UserId
+from memory.records import MemoryId, Outcome, SessionId, Tier, UserId
 from memory.scoring import boosted
 
 TIERS = tuple(Tier)  # a tier's number is its place here
@@ -36,13 +36,11 @@ _TYPES: dict[str, Any] = {
     "session": np.int32,
     "speaker": np.uint64,
     "user": np.uint64,
-    "event_type": np.uint8,
     "words": np.uint64,
     "source": np.uint64,
     "before": np.int32,
     "after": np.int32,
 }
-_EVENT_TYPES = tuple(EventType)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,7 +59,6 @@ class Entry:
     session_id: SessionId | None = None  # of an episode
     speaker: str | None = None
     user_id: UserId | None = None
-    event_type: EventType | None = None
     source_id: MemoryId | None = None  # the episode that a fact or skill was derived from
 
 
@@ -78,7 +75,6 @@ class Columns:
     session: NDArray[np.int32]  # number of the session; ``NONE`` without
     speaker: NDArray[np.uint64]  # ``code`` of the speaker; ``NOBODY`` without
     user: NDArray[np.uint64]
-    event_type: NDArray[np.uint8]  # from 1; 0 for facts and skills
     words: NDArray[np.uint64]  # of the content hash
     source: NDArray[np.uint64]  # lower half of the source episode's id; 0 without
     before: NDArray[np.int32]  # row of the turn before in the session; of a fact or skill, its source
@@ -165,7 +161,6 @@ def _row(entry: Entry, session: int) -> tuple[int | float, ...]:
         session,
         speaker_code(entry.speaker),
         code(entry.user_id),
-        0 if entry.event_type is None else event_code(entry.event_type),
         int(entry.words[:16], 16),
         0 if entry.source_id is None else halves(entry.source_id)[1],
         NONE,
@@ -193,7 +188,3 @@ def code(name: str | None) -> int:
 def speaker_code(name: str | None) -> int:
     """The same for a person's name, whatever its case."""
     return code(None if name is None else name.casefold())
-
-
-def event_code(event_type: EventType) -> int:
-    return _EVENT_TYPES.index(event_type) + 1

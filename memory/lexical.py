@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from memory.columns import GROWTH
 from memory.terms import TermIds
 
 Scores = NDArray[np.float32]
@@ -20,7 +21,6 @@ Rows = NDArray[np.int32]
 
 K1, B = 1.2, 0.75  # Lucene's defaults for BM25
 MAX_COUNT = 255  # of a term in one text; above it, BM25 is flat
-GROWTH = 1.125
 
 
 @dataclass(slots=True)

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from memory.columns import EPISODIC, NOBODY, TIERS, Columns
 from memory.decay import FREQUENT, frequency
+from memory.lexical import Scores
 from memory.ports import Vectors
-from memory.relevance import Mask, Scores
+from memory.relevance import Mask
 from memory.scoring import TYPE_BONUS, ScoreParts, ScoringWeights
 
 Factor = NDArray[np.float64]

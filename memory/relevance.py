@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.columns import EPISODIC, NONE, Columns
-from memory.lexical import LexicalIndex, Postings, idf, saturated
+from memory.lexical import LexicalIndex, Postings, Scores, idf, saturated
 
-Scores = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 
 

@@ -11,12 +11,13 @@ from datetime import datetime
 
 import numpy as np
 
-from memory.columns import EPISODIC, TIERS, WORKING, Columns, event_code, microseconds
+from memory.columns import EPISODIC, TIERS, WORKING, Columns, microseconds
 from memory.dates import Period
+from memory.lexical import Scores
 from memory.ports import Vectors
 from memory.ranking import Factor, Factors, RowNumbers, best
-from memory.records import EventType, MemoryId, Tier
-from memory.relevance import BLEND, Blend, Evidence, Mask, Scores, dense_evidence, lexical_evidence, relevance
+from memory.records import MemoryId, Tier
+from memory.relevance import BLEND, Blend, Evidence, Mask, dense_evidence, lexical_evidence, relevance
 from memory.scoring import ScoreParts, ScoringWeights
 from memory.terms import Analyzer
 from serve.resident.index import ResidentIndex
@@ -38,7 +39,6 @@ class Query:
     tiers: frozenset[Tier] = frozenset(Tier)
     since: datetime | None = None
     until: datetime | None = None
-    event_types: Collection[EventType] = ()  # of episodes; empty for all
     period: Period | None = None  # named in the query
     working: Sequence[MemoryId] = ()  # messages of the current session
     blend: Blend = BLEND
@@ -127,9 +127,6 @@ def _allowed(columns: Columns, query: Query) -> Mask:
         allowed &= columns.created >= microseconds(query.since)
     if query.until is not None:
         allowed &= columns.created < microseconds(query.until)
-    if query.event_types:
-        codes = [0, *map(event_code, query.event_types)]
-        allowed &= np.isin(columns.event_type, codes)
     return allowed
 
 

@@ -10,9 +10,10 @@ import faiss
 import numpy as np
 
 from memory.columns import GROWTH
+from memory.lexical import Scores
 from memory.ports import HalfVectors, Vectors
 from memory.ranking import RowNumbers
-from memory.relevance import Mask, Scores
+from memory.relevance import Mask
 
 
 class VectorIndex:

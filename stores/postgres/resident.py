@@ -183,7 +183,6 @@ def entry_of(memory: Memory, *, words: str | None = None, source_id: MemoryId | 
         session_id=None if memory.session_id is None else SessionId(memory.session_id),
         speaker=memory.speaker,
         user_id=memory.user_id,
-        event_type=memory.event_type,
         source_id=source_id or next(iter(memory.source_ids), None),
     )
 
