@@ -19,7 +19,7 @@ STOP_TIMEOUT_S = 15.0
 
 
 class ValkeyServer:
-    """One server process under a data directory; every write is in the append-only file before it is answered."""
+    """One server process under a data directory; every write is on disk before it is answered."""
 
     name = "Valkey"
 
@@ -53,7 +53,9 @@ class ValkeyServer:
             "unixsocketperm": "700",
             "dir": str(self._folder),
             "appendonly": "yes",
-            "appendfsync": "everysec",
+            # "everysec" puts the write itself off, for up to two seconds, while an fsync of the last one is under way,
+            # and answers meanwhile: on a slow disk a killed server then loses what it had answered for.
+            "appendfsync": "always",
             "aof-load-truncated": "yes",
             "save": "",
             "maxmemory-policy": "noeviction",

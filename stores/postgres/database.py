@@ -16,6 +16,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from memory.errors import Unavailable
 from memory.records import TenantId
+from stores.tasks import heed_cancellation
 
 Connection = AsyncConnection[DictRow]
 logger = logging.getLogger(__name__)
@@ -63,9 +64,14 @@ class Database:
         self._returns: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
-        """Connect; raises ``Unavailable`` when the server does not answer in time."""
-        with translated():
-            await self._pool.open(wait=True, timeout=30.0)
+        """Connect; raises ``Unavailable`` when the server does not answer in time. What fails leaves nothing open."""
+        try:
+            with translated():
+                await self._pool.open(wait=True, timeout=30.0)
+            heed_cancellation()
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         """Close the connections; one that cannot be had back in time is left to the end of the process."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+import pytest
+
 from stores.postgres.database import Database
 
 
@@ -53,3 +55,23 @@ async def test_a_client_that_hangs_up_while_it_waits_loses_no_connection(postgre
             await connection.execute("SELECT 1")
     finally:
         await database.close()
+
+
+async def test_a_cancellation_that_the_driver_swallows_ends_the_opening(
+    postgres_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = Database(postgres_dsn, pool_size=1)
+    connect = database._pool.open
+
+    async def deaf(*, wait: bool, timeout: float) -> None:
+        await connect(wait=wait, timeout=timeout)
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(3_600)
+
+    monkeypatch.setattr(database._pool, "open", deaf)
+    opening = asyncio.create_task(database.open())
+    await asyncio.sleep(0.5)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert database._pool.closed

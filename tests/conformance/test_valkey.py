@@ -198,10 +198,11 @@ async def test_accepted_writes_survive_a_kill_of_the_server() -> None:
     data.create()
     server = ValkeyServer(data)
     server.start()
+    client = open_valkey(server.url, cluster=False)
     try:
-        client = open_valkey(server.url, cluster=False)
         sent = [interaction(str(n)) for n in range(50)]
         await streams(client).accept(sent, partition=PARTITION)
+        assert await client.execute_command("WAITAOF", 1, 0, 1) == [1, 0]  # on disk already: there is nothing to wait for
         assert server._process is not None
         server._process.kill()
         server._process.wait()
@@ -210,8 +211,8 @@ async def test_accepted_writes_survive_a_kill_of_the_server() -> None:
         server.start()
         consumer = await reader(client)
         assert [delivery.interaction for delivery in await consumer.read(100, 100)] == sent
-        await client.aclose()
     finally:
+        await client.aclose()
         server.stop()
 
 
