@@ -63,8 +63,8 @@ async def test_a_cancellation_that_the_driver_swallows_ends_the_opening(
     database = Database(postgres_dsn, pool_size=1)
     connect = database._pool.open
 
-    async def deaf(*, wait: bool, timeout: float) -> None:
-        await connect(wait=wait, timeout=timeout)
+    async def deaf(**options: float) -> None:
+        await connect(**options)
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(3_600)
 
