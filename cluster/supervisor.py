@@ -134,7 +134,7 @@ class Supervisor:
         self._reap()
         self._check_port()
         for server in self._servers:
-            self._step(server.name, server.start, done="started" if server is self._models else "ready")
+            self._step(server.name, server.start, done=self._done(server))
             self._remember()
         self._step("migrations", lambda: self._child("migrations"))
         self._step("shards and API", lambda: self._deploy("cluster.deploy"))
@@ -160,6 +160,9 @@ class Supervisor:
         self._report(f"{name} …")
         action()
         self._report(f"{name}: {done} in {time.monotonic() - started:.1f} s")
+
+    def _done(self, server: Server) -> str:
+        return "started" if server is self._models else "ready"
 
     def _remember(self) -> None:
         self._record.write({server.name: server.pid for server in self._servers if server.pid is not None})
@@ -236,7 +239,7 @@ class Supervisor:
             for server in dead:
                 logger.error("%s ended unexpectedly; it is started again", server.name)
                 server.stop()
-                self._step(f"{server.name} (again)", server.start)
+                self._step(f"{server.name} (again)", server.start, done=self._done(server))
                 self._remember()
             if self._ray in dead:
                 self._deployed = False

@@ -8,9 +8,11 @@ from typing import Any
 from ray.serve import Application
 from ray.serve.llm import LLMConfig, build_openai_app
 
+from cluster.models.ingress import Ingress
 from configs.model_profile import Model, ModelProfile
 
 GIB = 2**30
+PREFIX = "LLMServer:"  # Ray's, before the name of every deployment of a model
 
 
 def build_application(profile: ModelProfile, sources: Mapping[str, str]) -> Application:
@@ -19,9 +21,23 @@ def build_application(profile: ModelProfile, sources: Mapping[str, str]) -> Appl
         {
             "llm_configs": [llm_config(model, sources[model.name]) for model in profile.models],
             "ingress_deployment_config": {"num_replicas": profile.ingress_replicas},
+            "ingress_cls_config": {
+                "ingress_cls": Ingress,
+                "ingress_extra_kwargs": {"expected": _expected(profile)},
+            },
         }
     )
     return application
+
+
+def _expected(profile: ModelProfile) -> dict[str, str]:
+    """Deployments by model, without those that may have no replica: a request is what starts one."""
+    always = (model for model in profile.models if model.autoscaling.min_replicas > 0)
+    return {model.name: f"{PREFIX}{_deployment(model)}" for model in always}
+
+
+def _deployment(model: Model) -> str:
+    return model.name.replace("/", "--")
 
 
 def llm_config(model: Model, source: str) -> LLMConfig:
@@ -30,7 +46,7 @@ def llm_config(model: Model, source: str) -> LLMConfig:
         model_loading_config={"model_id": model.name, "model_source": source},
         accelerator_type=model.accelerator,
         placement_group_config={"bundles": [bundle] * model.tensor_parallel},
-        deployment_config={"autoscaling_config": model.autoscaling.model_dump()},
+        deployment_config={"name": _deployment(model), "autoscaling_config": model.autoscaling.model_dump()},
         engine_kwargs=engine_kwargs(model),
     )
 

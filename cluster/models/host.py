@@ -20,6 +20,7 @@ from ray import serve as ray_serve
 
 from cluster.liveness import Liveness
 from cluster.models.application import build_application
+from cluster.models.ingress import APPLICATION
 from cluster.models.weights import is_local, prepared
 from cluster.processes import free_ports
 from configs.model_profile import ModelProfile
@@ -31,7 +32,6 @@ OBJECT_STORE_BYTES = 200 * 2**20
 CONNECT_TIMEOUT_S = 90.0
 WATCH_S = 1.0
 MISSED_ANSWERS = 24  # two minutes: longer than Serve needs to replace a replica of a small model
-APPLICATION = "models"
 
 
 def host(profile: ModelProfile, folder: Path, sockets: Path) -> None:
@@ -39,20 +39,26 @@ def host(profile: ModelProfile, folder: Path, sockets: Path) -> None:
     sources = {model.name: prepared(model.source, folder) for model in profile.models}
     if all(is_local(model.source) for model in profile.models):
         os.environ["HF_HUB_OFFLINE"] = "1"  # nothing asks the hub, not even for a newer version
-    gcs, dashboard = free_ports(2)
-    head = subprocess.Popen(_ray_command(gcs, dashboard, sockets), stdin=subprocess.DEVNULL)
+    gcs, dashboard, client = free_ports(3)
+    head = subprocess.Popen(_ray_command(gcs, dashboard, client, sockets), stdin=subprocess.DEVNULL)
     _connect(f"127.0.0.1:{gcs}", head)
-    ray_serve.start(http_options={"host": "127.0.0.1", "port": profile.port})
+    options = {"host": "127.0.0.1", "port": profile.port, "request_timeout_s": profile.request_timeout_s}
+    ray_serve.start(http_options=options)
     ray_serve.run(build_application(profile, sources), name=APPLICATION, route_prefix="/")
     logger.info("the models are served at %s", profile.url)
     _watch(head, Liveness(profile.url, "/models"))
 
 
-def _ray_command(gcs: int, dashboard: int, sockets: Path) -> Sequence[str]:
+def _ray_command(gcs: int, dashboard: int, client: int, sockets: Path) -> Sequence[str]:
     command = [str(Path(sys.executable).parent / "ray"), "start", "--head", "--block", "--disable-usage-stats"]
     command += ["--node-ip-address=127.0.0.1", f"--port={gcs}", "--dashboard-host=127.0.0.1"]
-    command += [f"--dashboard-port={dashboard}", "--include-dashboard=false", f"--temp-dir={sockets}"]
-    return [*command, f"--num-cpus={LOGICAL_CPUS}", f"--object-store-memory={OBJECT_STORE_BYTES}"]
+    command += [f"--dashboard-port={dashboard}", "--include-dashboard=false", f"--ray-client-server-port={client}"]
+    return [
+        *command,
+        f"--temp-dir={sockets}",
+        f"--num-cpus={LOGICAL_CPUS}",
+        f"--object-store-memory={OBJECT_STORE_BYTES}",
+    ]
 
 
 def _connect(address: str, head: subprocess.Popen[bytes]) -> None:

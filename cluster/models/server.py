@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from cluster.liveness import answers
 from cluster.paths import DataDir
 from cluster.processes import end_session, holder_of, spawn
 from configs.model_profile import ModelProfile, Role
@@ -57,9 +56,6 @@ class ModelServer:
             return self._process is not None
         self._ended = self._ended or time.monotonic()
         return time.monotonic() < self._ended + self._pause_s
-
-    def ready(self) -> bool:
-        return answers(self.profile.url, "/models")
 
     def check_port(self) -> None:
         """Raises ``Conflict`` when somebody has the port."""
