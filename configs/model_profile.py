@@ -83,6 +83,7 @@ class ModelProfile(_Section):
     """The models of one installation."""
 
     port: int = Field(8790, ge=1, le=65_535, description="of the OpenAI-compatible API, on loopback")
+    request_timeout_s: float = Field(300, gt=0, description="a request that takes longer ends with status 408")
     ingress_replicas: int = Field(1, ge=1, description="processes that take requests and hand them to the models")
     models: tuple[Model, ...] = Field(min_length=1)
 
