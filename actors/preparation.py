@@ -17,14 +17,14 @@ class Preparation:
     """Classifies and embeds a micro-batch: one classifier call, one embedder call."""
 
     def __init__(self, classifier: Classifier, embedder: Embedder) -> None:
-        self._classifier = classifier
+        self.classifier = classifier
         self._embedder = embedder
 
     async def prepare(self, interactions: Sequence[Interaction], attempts: Sequence[int]) -> list[Prepared]:
         """Everything the store needs, in order. Raises ``Unavailable`` when the embedder does not answer."""
         if not interactions:
             return []
-        classifications = await self._classifier.classify(interactions)
+        classifications = await self.classifier.classify(interactions)
         pairs = list(zip(interactions, classifications, strict=True))
         texts = [text for interaction, classification in pairs for text in _texts(interaction, classification)]
         rows = iter(await self._embedder.embed_documents(texts))

@@ -9,10 +9,12 @@ import threading
 from typing import Any
 
 import ray
+from ray.util.metrics import Counter
 
 from actors.service import ShardService
 from configs.settings import Settings
 from memory.rules import RuleClassifier
+from stores.models.chat import Count
 from stores.models.minilm import MiniLM
 
 logger = logging.getLogger(__name__)
@@ -34,7 +36,9 @@ class AgentShard:
         configured = Settings.model_validate(settings)
         logging.basicConfig(level=configured.log_level.upper())
         embedder = MiniLM(threads=configured.embedding.threads)
-        self._service = ShardService(name, configured, embedder=embedder, classifier=RuleClassifier())
+        self._service = ShardService(
+            name, configured, embedder=embedder, classifier=RuleClassifier(), count=_attempts()
+        )
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def _run(self) -> None:
@@ -50,6 +54,14 @@ class AgentShard:
 
     def pid(self) -> int:
         return os.getpid()
+
+
+def _attempts() -> Count:
+    """A counter among Ray's metrics: how the attempts at language models ended."""
+    counter = Counter(
+        "mnemoray_model_attempts", "Requests to language models, by outcome", tag_keys=("model", "outcome")
+    )
+    return lambda model, outcome: counter.inc(tags={"model": model, "outcome": outcome})
 
 
 def ensure_shard(name: str, settings: Settings) -> Any:

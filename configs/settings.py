@@ -69,6 +69,32 @@ class EmbeddingSettings(_Section):
     threads: int = Field(1, ge=1)
 
 
+class ModelSettings(_Section):
+    """Language models behind an OpenAI-compatible URL; without a URL the built-in rules do their work."""
+
+    url: str | None = Field(None, description="such as http://127.0.0.1:8100/v1")
+    api_key: str | None = None
+    classifier: str | None = Field(None, description="model that extracts facts and procedures; unset: the rules")
+    summarizer: str | None = Field(None, description="model that summarises; unset: extractive summaries")
+    context_window: int = Field(8_192, ge=512, description="of these models, in tokens, prompt and answer included")
+    max_output_tokens: int = Field(1_024, ge=16, description="of one classification")
+    timeout_s: float = Field(60.0, gt=0, description="of one attempt")
+    attempts: int = Field(3, ge=1, le=10, description="per interaction, before the built-in rules take its place")
+    concurrency: int = Field(16, ge=1, le=1_024, description="requests at a time, per shard and per API replica")
+    retry_after_s: float = Field(60.0, gt=0, description="until an interaction that the model failed at is tried again")
+    max_deliveries: int = Field(
+        5, ge=1, description="of an interaction to the model, before the rules have the last word"
+    )
+    summary_deadline_s: float = Field(5.0, gt=0, description="a context waits no longer for a summary")
+    prompts: Path | None = Field(None, description="a folder with prompts that take the place of the shipped ones")
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> ModelSettings:
+        if (self.classifier or self.summarizer) and not self.url:
+            raise ValueError("models.classifier and models.summarizer need models.url")
+        return self
+
+
 class ServeSettings(_Section):
     """The HTTP API."""
 
@@ -108,6 +134,7 @@ class Settings(BaseSettings):
     recall: RecallSettings = RecallSettings()
     embedding: EmbeddingSettings = EmbeddingSettings()
     serve: ServeSettings = ServeSettings()
+    models: ModelSettings = ModelSettings()
 
     @model_validator(mode="after")
     def _data_dir_is_absolute(self) -> Settings:

@@ -78,6 +78,15 @@ def expires_at(recorded_at: datetime, tier: RetentionTier) -> datetime | None:
     return None if period is None else recorded_at + period
 
 
+class ExtractionState(StrEnum):
+    """Whether facts and skills were taken from an episode."""
+
+    DONE = "done"
+    PENDING = "pending"  # a model has not read it yet; the built-in rules may have
+    FAILED = "failed"  # no model could read it, the rules did
+    OFF = "off"  # stored as given
+
+
 class FactScope(StrEnum):
     """Who a fact is about, and so which namespace it lives in."""
 
@@ -152,6 +161,7 @@ class Classification:
     facts: Sequence[FactDraft] = ()
     skills: Sequence[SkillDraft] = ()
     complete: bool = True  # False: the episode is kept and marked for later extraction
+    origin: str = "rules"  # what found them: the built-in rules, or a model and its prompt's version
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Literal
@@ -336,6 +336,13 @@ class RuleClassifier:
 
     async def classify(self, interactions: Sequence[Interaction]) -> list[Classification]:
         return [classify(interaction) for interaction in interactions]
+
+
+class DeferringClassifier:
+    """The same for writes that a model reads later: they get an importance for now, and are marked."""
+
+    async def classify(self, interactions: Sequence[Interaction]) -> list[Classification]:
+        return [replace(classify(each), facts=each.facts, skills=(), complete=not each.infer) for each in interactions]
 
 
 def classify(interaction: Interaction) -> Classification:

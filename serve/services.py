@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import faiss
 
-from configs.settings import RecallSettings, Settings
+from configs.settings import ModelSettings, RecallSettings, Settings
 from memory.errors import Misconfigured
 from memory.extractive import ExtractiveSummarizer
 from memory.ports import Embedder, Summarizer, TokenCounter
@@ -19,8 +19,11 @@ from serve.metrics import Metrics
 from serve.recall import Recall
 from serve.resident.cache import ResidentCache
 from serve.resident.index import ResidentIndex
+from stores.models.chat import ChatModel
 from stores.models.minilm import MiniLM
+from stores.models.prompts import load_prompt
 from stores.models.stemming import language
+from stores.models.summarizer import ModelSummarizer
 from stores.models.tokens import BpeCounter
 from stores.postgres.access import AccessStore
 from stores.postgres.agents import AgentStore
@@ -83,13 +86,33 @@ async def open_services(settings: Settings, stack: AsyncExitStack) -> Services:
     access.open()
     stack.push_async_callback(access.close)
     faiss.omp_set_num_threads(1)  # searches run side by side; one that waits for helpers would only be slower
-    services = _wire(settings, database, valkey, listener, access)
+    metrics, tokens = Metrics(), BpeCounter()
+    summarizer = _summarizer(settings.models, tokens, metrics, stack)
+    services = _wire(settings, database, valkey, listener, access, metrics, tokens, summarizer)
     stack.push_async_callback(services.recall.residents.close)
     return services
 
 
-def _wire(settings: Settings, database: Database, valkey: Valkey, listener: Listener, access: AccessBuffer) -> Services:
-    metrics, tokens, ledger = Metrics(), BpeCounter(), LedgerStore(database)
+def _summarizer(settings: ModelSettings, tokens: TokenCounter, metrics: Metrics, stack: AsyncExitStack) -> Summarizer:
+    extractive = ExtractiveSummarizer(tokens)
+    if settings.summarizer is None:
+        return extractive
+    chat = ChatModel(settings, settings.summarizer, count=metrics.observe_attempt)
+    stack.push_async_callback(chat.aclose)
+    return ModelSummarizer(chat, load_prompt("summarize", folder=settings.prompts), extractive, tokens, settings)
+
+
+def _wire(
+    settings: Settings,
+    database: Database,
+    valkey: Valkey,
+    listener: Listener,
+    access: AccessBuffer,
+    metrics: Metrics,
+    tokens: TokenCounter,
+    summarizer: Summarizer,
+) -> Services:
+    ledger = LedgerStore(database)
     embedder = load_embedder(settings, query_cache_size=settings.recall.query_cache_size)
     streams = IngestStreams(valkey, ingest=settings.ingest, working=settings.working)
     working = WorkingMemoryStore(valkey, settings.working)
@@ -114,7 +137,7 @@ def _wire(settings: Settings, database: Database, valkey: Valkey, listener: List
         recall=_recall(settings.recall, database, working, embedder, access, metrics),
         embedder=embedder,
         tokens=tokens,
-        summarizer=ExtractiveSummarizer(tokens),
+        summarizer=summarizer,
     )
 
 

@@ -18,6 +18,7 @@ from memory.records import (
     AgentId,
     Classification,
     EventType,
+    ExtractionState,
     FactDraft,
     FactScope,
     Interaction,
@@ -99,15 +100,15 @@ class WriteStore:
                 await _TenantBatch(connection, tenant_id, owner.partition, self._model, written).store(group)
         return written
 
-    async def extract(self, owner: Ownership, item: Prepared) -> Written:
-        """Store what was extracted from an episode that is stored already."""
+    async def extract(self, owner: Ownership, item: Prepared, *, state: ExtractionState) -> Written:
+        """Store what was extracted from a stored episode, unless that was deleted, changed or settled meanwhile."""
         written = Written()
         interaction = item.interaction
         async with self._database.connection() as connection, connection.transaction():
             await fence(connection, owner.partition, owner.shard, owner.epoch)
             await set_tenant(connection, interaction.tenant_id)
             batch = _TenantBatch(connection, interaction.tenant_id, owner.partition, self._model, written)
-            await batch.derive(item)
+            await batch.derive(item, state)
         return written
 
     async def pending_episode(self, tenant_id: TenantId, agent_id: AgentId, memory_id: MemoryId) -> Interaction | None:
@@ -168,14 +169,27 @@ class _TenantBatch:
             self._settle(item, WriteState.STORED, memory_ids=(item.interaction.id, *derived[item.interaction.id]))
         await settle(self._connection, self._tenant_id, [self._entry(item) for item in items])
 
-    async def derive(self, item: Prepared) -> None:
-        """Facts and skills of an episode that is stored already."""
+    async def derive(self, item: Prepared, state: ExtractionState) -> None:
+        """Facts and skills of an episode that is stored already.
+
+        A model takes its time: the episode may be gone by now. Deletions take the agent's lock, too, so that what is
+        seen under it stays true until the transaction ends.
+        """
         interaction = item.interaction
         revisions, _ = await self._lock({interaction.agent_id})
+        key = {
+            "id": interaction.id,
+            "created_at": interaction.occurred_at,
+            "tenant_id": self._tenant_id,
+            "content_hash": content_hash(interaction.content),
+            "state": state,
+            "importance": item.classification.importance,
+            "revision": revisions[interaction.agent_id],
+        }
+        if not await self._rows("settle_extraction", key):
+            return
         self._written.skilled.add((self._tenant_id, interaction.agent_id))
         await self._derive(item, revisions)
-        key = {"id": interaction.id, "created_at": interaction.occurred_at, "tenant_id": self._tenant_id}
-        await self._connection.execute(_SQL["extraction_done"], key)
 
     async def _lock(self, agents: set[AgentId]) -> tuple[Mapping[AgentId, int], Mapping[AgentId, Mapping[str, str]]]:
         pairs = [(agent_id, self._partition) for agent_id in sorted(agents)]
@@ -253,6 +267,7 @@ class _TenantBatch:
             "content_hash": content_hash(interaction.content),
             "outcome": interaction.outcome,
             "importance": item.classification.importance,
+            "importance_given": interaction.importance is not None,
             "embedding": item.vector,
             "embedding_model": self._model,
             "retention_tier": tier,
@@ -275,10 +290,13 @@ class _TenantBatch:
         revision = revisions[item.interaction.agent_id]
         facts = zip(item.classification.facts, item.fact_vectors, strict=True)
         skills = zip(item.classification.skills, item.skill_vectors, strict=True)
-        stored = [await self._store_fact(item.interaction, fact, vector, revision) for fact, vector in facts]
+        origin = item.classification.origin
+        stored = [await self._store_fact(item.interaction, fact, vector, revision, origin) for fact, vector in facts]
         return stored + [await self._store_skill(item.interaction, skill, vector, revision) for skill, vector in skills]
 
-    async def _store_fact(self, source: Interaction, draft: FactDraft, vector: Vectors, revision: int) -> MemoryId:
+    async def _store_fact(
+        self, source: Interaction, draft: FactDraft, vector: Vectors, revision: int, origin: str
+    ) -> MemoryId:
         name = namespace_of(draft.scope, source.user_id)
         user_id = source.user_id if draft.scope is FactScope.USER else None
         namespace = await self._namespace(source.agent_id, draft.scope, name, user_id)
@@ -297,6 +315,7 @@ class _TenantBatch:
             "embedding_model": self._model,
             "content_hash": content_hash(draft.fact),
             "valid_from": draft.valid_from or source.occurred_at,
+            "metadata": Jsonb({"origin": "caller" if draft in source.facts else origin}),
             "revision": revision,
         }
         (row,) = await self._rows("upsert_fact", values)
@@ -376,10 +395,10 @@ def idempotency_hash(interaction: Interaction) -> str | None:
     return None if key is None else hashlib.sha256(key.encode()).hexdigest()
 
 
-def _extraction_state(item: Prepared) -> str:
+def _extraction_state(item: Prepared) -> ExtractionState:
     if not item.interaction.infer:
-        return "off"
-    return "done" if item.classification.complete else "pending"
+        return ExtractionState.OFF
+    return ExtractionState.DONE if item.classification.complete else ExtractionState.PENDING
 
 
 def _pool(tenant_id: str, agent_id: str, name: str) -> int:

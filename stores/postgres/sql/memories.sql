@@ -55,6 +55,7 @@ UPDATE episodic_memory SET
     embedding = coalesce(%(vector)s::vector, embedding),
     embedding_model = CASE WHEN %(vector)s::vector IS NULL THEN embedding_model ELSE %(model)s END,
     importance = coalesce(%(importance)s, importance),
+    importance_given = importance_given OR %(importance)s IS NOT NULL,
     outcome = coalesce(%(outcome)s, outcome),
     retention_tier = coalesce(%(retention_tier)s, retention_tier),
     expires_at = CASE WHEN %(retention_tier)s::text IS NULL THEN expires_at ELSE %(expires_at)s::timestamptz END,
