@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 from memory import echo
@@ -40,7 +41,7 @@ class ContextBuilder:
         """Never above ``budget`` tokens, framing included."""
         room = max(0, budget - framing_tokens(self._counter))
         plan_ = plan(hits, room, ratios, self._cost, hand_over=hand_over, overhead=MESSAGE_OVERHEAD)
-        texts = [await self._text(plan_, index, query) for index in range(len(plan_.items))]
+        texts = await asyncio.gather(*(self._text(plan_, index, query) for index in range(len(plan_.items))))
         return assemble(plan_, texts, self._counter.count)
 
     def _cost(self, text: str) -> int:

@@ -1,0 +1,206 @@
+"""Episodes that a language model reads after they are stored."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from configs.settings import ModelSettings
+from stores.models import chat as chat_module
+from tests.conformance.scripted import MODEL, Answer, Script, scripted
+from tests.integration.conftest import System, contents
+
+MEMORIES = "/v1/agents/agent/memories"
+
+
+@pytest.fixture(autouse=True)
+def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_module, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(chat_module, "PAUSE_S", 0.2)
+
+
+def use(system: System, script: Script, **changes: Any) -> None:
+    values: dict[str, Any] = {"timeout_s": 2.0, "attempts": 1, "retry_after_s": 0.3, "max_deliveries": 3}
+    models = ModelSettings(url=script.url, classifier=MODEL, **(values | changes))
+    system.settings = system.settings.model_copy(update={"models": models})
+
+
+def reading(body: dict[str, Any]) -> Answer:
+    """A model that takes what is said as a fact."""
+    said = json.loads(body["messages"][1]["content"])
+    fact = {"fact": f"{said['speaker']} said: {said['text']}", "subject": said["speaker"], "predicate": "said"}
+    facts = [fact | {"object": said["text"], "confidence": 0.9}]
+    whole = {"tiers": ["episodic", "semantic"], "importance": 0.9, "facts": facts, "procedures": []}
+    return Answer(json.dumps(whole))
+
+
+async def until(check: Callable[[], Any]) -> Any:
+    for _ in range(200):
+        if found := await check():
+            return found
+        await asyncio.sleep(0.05)
+    raise AssertionError("it does not come")
+
+
+async def state(system: System, memory_id: str) -> dict[str, Any]:
+    answer = await system.api.get(f"{MEMORIES}/{memory_id}")
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def reaches(system: System, memory_id: str, wanted: str) -> dict[str, Any]:
+    async def check() -> dict[str, Any] | None:
+        found = await state(system, memory_id)
+        return found if found["details"]["extraction"] == wanted else None
+
+    found: dict[str, Any] = await until(check)
+    return found
+
+
+async def facts(system: System) -> list[dict[str, Any]]:
+    answer = await system.api.get(MEMORIES, params={"user_id": "ann", "tier": "semantic"})
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()["items"]
+    return found
+
+
+async def test_a_write_does_not_wait_for_the_model_and_its_facts_are_found(system: System) -> None:
+    asked = asyncio.Event()
+
+    def slow(body: dict[str, Any]) -> Answer:
+        asked.set()
+        answer = reading(body)
+        answer.delay_s = 1.0
+        return answer
+
+    await system.assign("shard-0")
+    async with scripted(slow) as script:
+        use(system, script)
+        async with system.shard("shard-0"):
+            written = await system.remember("I prefer green tea.", speaker="Ann")
+            assert (await state(system, written["id"]))["details"]["extraction"] == "pending"
+            await asyncio.wait_for(asked.wait(), 5)
+            found = await reaches(system, written["id"], "done")
+            assert found["importance"] == pytest.approx(0.9)
+            (fact,) = await facts(system)
+            assert fact["content"] == "Ann said: I prefer green tea."
+            assert fact["metadata"]["origin"] == f"{MODEL} classify/1"
+            assert fact["content"] in contents(await system.search("tea"))
+
+
+async def test_an_importance_that_was_given_stands(system: System) -> None:
+    await system.assign("shard-0")
+    async with scripted(reading) as script:
+        use(system, script)
+        async with system.shard("shard-0"):
+            written = await system.remember("I prefer green tea.", importance=0.2)
+            assert (await reaches(system, written["id"], "done"))["importance"] == pytest.approx(0.2)
+
+
+async def test_the_rules_answer_for_a_model_that_fails_until_it_is_well(system: System) -> None:
+    broken = True
+
+    def answer(body: dict[str, Any]) -> Answer:
+        return Answer("oh no") if broken else reading(body)
+
+    await system.assign("shard-0")
+    async with scripted(answer) as script:
+        use(system, script, max_deliveries=100)
+        async with system.shard("shard-0"):
+            written = await system.remember("I prefer green tea.", speaker="Ann")
+            (fact,) = await until(lambda: facts(system))
+            assert fact["metadata"]["origin"] == "rules"
+            assert (await state(system, written["id"]))["details"]["extraction"] == "pending"
+            broken = False
+            await reaches(system, written["id"], "done")
+            assert {found["metadata"]["origin"] for found in await facts(system)} == {"rules", f"{MODEL} classify/1"}
+
+
+async def test_nothing_is_tried_for_ever(system: System) -> None:
+    await system.assign("shard-0")
+    async with scripted(Answer("oh no")) as script:
+        use(system, script, max_deliveries=2)
+        async with system.shard("shard-0"):
+            written = await system.remember("I prefer green tea.", speaker="Ann")
+            await reaches(system, written["id"], "failed")
+            asked = len(script.requests)
+            await asyncio.sleep(1.0)
+            assert len(script.requests) == asked == 2
+            (fact,) = await facts(system)
+            assert fact["metadata"]["origin"] == "rules"
+
+
+async def test_an_outage_uses_up_no_attempts(system: System) -> None:
+    await system.assign("shard-0")
+    async with scripted(reading) as script:
+        port = int(script.url.split(":")[2].split("/")[0])
+        use(system, script, max_deliveries=2)
+    async with system.shard("shard-0"):  # the server is gone
+        written = await system.remember("I prefer green tea.", speaker="Ann")
+        await until(lambda: facts(system))
+        await asyncio.sleep(3.0)
+        assert (await state(system, written["id"]))["details"]["extraction"] == "pending"
+        async with scripted(reading, port=port):
+            await reaches(system, written["id"], "done")
+
+
+async def test_what_is_deleted_while_the_model_reads_it_leaves_nothing(system: System) -> None:
+    def slow(body: dict[str, Any]) -> Answer:
+        answer = reading(body)
+        answer.delay_s = 1.0
+        return answer
+
+    await system.assign("shard-0")
+    async with scripted(slow) as script:
+        use(system, script)
+        async with system.shard("shard-0"):
+            first = await system.remember("I prefer green tea.")
+            second = await system.remember("I prefer black tea.", user_id="bob")
+            await until(lambda: asyncio.sleep(0, len(script.requests) == 2))
+            assert (await system.api.delete(f"{MEMORIES}/{first['id']}")).status_code == 200
+            assert (await system.api.delete(MEMORIES, params={"user_id": "bob"})).status_code == 200
+            await asyncio.sleep(2.0)
+            assert await facts(system) == []
+            assert (await system.api.get(f"{MEMORIES}/{second['id']}")).status_code == 404
+            answer = await system.api.get(MEMORIES, params={"user_id": "bob", "tier": "semantic"})
+            assert answer.json()["items"] == []
+
+
+async def test_what_is_changed_while_the_model_reads_it_is_read_again(system: System) -> None:
+    def slow(body: dict[str, Any]) -> Answer:
+        answer = reading(body)
+        answer.delay_s = 1.0
+        return answer
+
+    await system.assign("shard-0")
+    async with scripted(slow) as script:
+        use(system, script)
+        async with system.shard("shard-0"):
+            written = await system.remember("I prefer green tea.", speaker="Ann")
+            await until(lambda: asyncio.sleep(0, len(script.requests) == 1))
+            changed = await system.api.patch(f"{MEMORIES}/{written['id']}", json={"content": "I prefer black tea."})
+            assert changed.status_code == 200
+            await reaches(system, written["id"], "done")
+            assert [fact["content"] for fact in await facts(system)] == ["Ann said: I prefer black tea."]
+
+
+async def test_another_shard_goes_on_where_one_stopped(system: System) -> None:
+    def stuck(body: dict[str, Any]) -> Answer:
+        answer = reading(body)
+        answer.delay_s = 30.0
+        return answer
+
+    await system.assign("shard-0")
+    async with scripted(stuck, reading) as script:
+        use(system, script, timeout_s=60.0)
+        async with system.shard("shard-0"):
+            written = await system.remember("I prefer green tea.", speaker="Ann")
+            await until(lambda: asyncio.sleep(0, len(script.requests) == 1))
+        await system.assign("shard-1")
+        async with system.shard("shard-1"):
+            await reaches(system, written["id"], "done")
