@@ -20,6 +20,10 @@ class Preparation:
         self.classifier = classifier
         self._embedder = embedder
 
+    async def ready(self) -> None:
+        """Raises ``Unavailable`` or ``Misconfigured`` when nothing can be embedded now."""
+        await self._embedder.ready()
+
     async def prepare(self, interactions: Sequence[Interaction], attempts: Sequence[int]) -> list[Prepared]:
         """Everything the store needs, in order. Raises ``Unavailable`` when the embedder does not answer."""
         if not interactions:
