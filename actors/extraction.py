@@ -61,6 +61,8 @@ class ExtractionWorker(Consumer):
         return await self._reader.abandoned(self._retry_ms)
 
     async def _recover(self) -> bool:
+        if not await self._reader.abandoned(self._retry_ms):
+            return False
         await self._store.ping()
         await self._preparation.ready()
         try:
