@@ -226,7 +226,7 @@ def counts(found: Sequence[tuple[Case, Result]]) -> Counts:
 def table(counted: Counts, title: str) -> Table:
     shown = Table(title=title, title_justify="left")
     for column in ("tactic", "channel", *COLUMNS):
-        shown.add_column(column, justify="left" if column in ("tactic", "channel") else "right")
+        shown.add_column(column, justify="left" if column in ("tactic", "channel") else "right", no_wrap=True)
     for name, row in counted.items():
         shown.add_row(*name, *(str(row[column]) for column in COLUMNS))
     return shown
