@@ -235,6 +235,14 @@ async def test_it_goes_with_its_source_and_with_its_user(running: System) -> Non
     assert [each["content"] for each in await quarantined(running)] == ["User prefers rye bread"]
 
 
+async def test_a_fact_whose_source_is_not_known_any_more_goes_with_its_user(running: System) -> None:
+    await running.remember("I prefer heron pie.", trust="tool")
+    async with running.database.transaction(TenantId("tenant-a")) as connection:
+        await connection.execute("DELETE FROM memory_sources")
+    assert (await running.api.delete(MEMORIES, params={"user_id": "ann"})).json() == {"deleted": 2}
+    assert await quarantined(running) == []
+
+
 async def test_another_tenant_sees_and_releases_nothing(running: System) -> None:
     await running.remember("I prefer heron pie.", trust="tool")
     (held,) = await quarantined(running)
