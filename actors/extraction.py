@@ -1,4 +1,4 @@
-"""The consumer of the episodes that are stored and wait for a model to read them."""
+"""The consumer of what waits for a model: stored episodes, and sessions that want a summary."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from actors.consumer import Consumer
 from actors.preparation import Preparation
+from actors.summaries import RunningSummaries
 from configs.settings import ModelSettings
 from memory.errors import Fenced, MnemorayError, Unavailable
 from memory.records import ExtractionState, Interaction
@@ -38,6 +39,7 @@ class ExtractionWorker(Consumer):
         ready: Ready,
         store: WriteStore,
         working: WorkingMemoryStore,
+        summaries: RunningSummaries,
         settings: ModelSettings,
         *,
         backoff_s: float,
@@ -48,6 +50,7 @@ class ExtractionWorker(Consumer):
         self._ready = ready
         self._store = store
         self._working = working
+        self._summaries = summaries
         self._settings = settings
 
     async def _consume(self) -> bool:
@@ -73,6 +76,9 @@ class ExtractionWorker(Consumer):
         return int(self._settings.retry_after_s * 1_000)
 
     async def _handle(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            if delivery.session is not None:
+                await self._summaries.update(delivery.session)
         waiting = [(delivery, await self._episode(delivery)) for delivery in deliveries]
         await self._settle([delivery for delivery, episode in waiting if episode is None], Written())
         found = [(delivery, episode) for delivery, episode in waiting if episode is not None]
@@ -90,11 +96,14 @@ class ExtractionWorker(Consumer):
         return [(d, replace(item, classification=replace(item.classification, complete=False))) for d, item in read]
 
     async def _episode(self, delivery: Delivery) -> Interaction | None:
-        request = delivery.extraction
-        if request is None:
+        if delivery.error is not None:
             logger.error("partition %d: an unreadable entry is dropped: %s", self._owner.partition, delivery.error)
-            return None
-        return await self._store.pending_episode(request.tenant_id, request.agent_id, request.memory_id)
+        request = delivery.extraction
+        return (
+            None
+            if request is None
+            else await self._store.pending_episode(request.tenant_id, request.agent_id, request.memory_id)
+        )
 
     async def _store_one(self, delivery: Delivery, item: Prepared) -> None:
         """One that cannot be stored is left to a later attempt, and takes no other with it."""

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from actors.extraction import ExtractionWorker
 from actors.preparation import Preparation
+from actors.summaries import RunningSummaries
 from actors.worker import PartitionWorker
 from configs.settings import Settings
 from memory.errors import Misconfigured, Unavailable
@@ -20,6 +21,7 @@ from memory.rules import DeferringClassifier
 from stores.models.chat import ChatModel, Count
 from stores.models.classifier import ModelClassifier
 from stores.models.prompts import load_prompt
+from stores.models.summarizer import open_summarizer
 from stores.models.tokens import BpeCounter
 from stores.postgres.database import Database
 from stores.postgres.ledger import LedgerStore
@@ -103,14 +105,16 @@ class ShardService:
 
     async def _open_models(self, stack: AsyncExitStack) -> None:
         """Without a model the rules read each write at once; with one, writes do not wait for it."""
-        models = self._settings.models
+        models, counter = self._settings.models, BpeCounter()
+        summarizer = open_summarizer(models, counter, count=self._count, stack=stack)
+        self._summaries = RunningSummaries(self._working, summarizer, max_tokens=self._settings.working.summary_tokens)
         self._preparation, self._extracting, self._ready = self._rules, self._rules, _always_ready
         if models.classifier is None:
             return
         chat = ChatModel(models, models.classifier, count=self._count)
         stack.push_async_callback(chat.aclose)
         prompt = load_prompt("classify", folder=models.prompts)
-        reading = ModelClassifier(chat, prompt, self._rules.classifier, BpeCounter(), models)
+        reading = ModelClassifier(chat, prompt, self._rules.classifier, counter, models)
         self._preparation = self._preparing(DeferringClassifier())
         self._extracting, self._ready = self._preparing(reading), reading.ready
 
@@ -162,6 +166,7 @@ class ShardService:
             self._ready,
             self._store,
             self._working,
+            self._summaries,
             self._settings.models,
             backoff_s=self._settings.ingest.retry_backoff_s,
         )

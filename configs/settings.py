@@ -46,6 +46,8 @@ class WorkingMemorySettings(_Section):
     ttl_s: int = Field(86_400, gt=0, description="time to live, refreshed on use")
     max_messages: int = Field(200, gt=0)
     max_bytes: int = Field(1_048_576, gt=0, description="messages, as stored")
+    summary_after: int = Field(20, gt=0, description="messages that left a session before they are summarised")
+    summary_tokens: int = Field(400, gt=0, description="of the running summary of what left")
     max_variables_bytes: int = Field(262_144, gt=0, description="variables and reasoning state, as stored")
 
 

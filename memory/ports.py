@@ -41,7 +41,12 @@ class Classifier(Protocol):
 
 
 class Summarizer(Protocol):
-    """Shortens a text to at most ``max_tokens`` tokens of the given counter; may return ''."""
+    """Shortens a text to at most ``max_tokens`` tokens of the given counter; may return ''. Never raises."""
+
+    @property
+    def origin(self) -> str:
+        """What makes the summaries: the built-in rules, or a model and its prompt's version."""
+        ...
 
     async def summarize(self, text: str, *, query: str, max_tokens: int) -> str: ...
 

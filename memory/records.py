@@ -195,6 +195,7 @@ class WorkingMemory:
     variables: Mapping[str, Any] = field(default_factory=dict)
     reasoning: Any = None  # intermediate reasoning state, any JSON value
     spilled: int = 0  # messages that left because of the session's bounds; they remain episodes
+    summary: str | None = None  # of messages that left, as far as they are summarised yet
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -348,6 +348,7 @@ class ContextOut(BaseModel):
 
     items: list[ContextItem]
     messages: list[Message]
+    earlier: str | None = Field(None, description="what left the session's working memory, summarised")
     tokens_used: int
     tokens_available: int
     dropped: int
@@ -405,6 +406,7 @@ class SessionOut(BaseModel):
     variables: dict[str, Any]
     reasoning: Any = None
     spilled: int
+    summary: str | None = Field(None, description="of messages that left, as far as they are summarised yet")
 
 
 class VariablesIn(_Body):

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import faiss
 
-from configs.settings import ModelSettings, RecallSettings, Settings
+from configs.settings import RecallSettings, Settings
 from memory.errors import Misconfigured
-from memory.extractive import ExtractiveSummarizer
 from memory.ports import Embedder, Summarizer, TokenCounter
 from memory.terms import Analyzer
 from serve.acceptance import Acceptance
@@ -19,11 +18,9 @@ from serve.metrics import Metrics
 from serve.recall import Recall
 from serve.resident.cache import ResidentCache
 from serve.resident.index import ResidentIndex
-from stores.models.chat import ChatModel
 from stores.models.minilm import MiniLM
-from stores.models.prompts import load_prompt
 from stores.models.stemming import language
-from stores.models.summarizer import ModelSummarizer
+from stores.models.summarizer import open_summarizer
 from stores.models.tokens import BpeCounter
 from stores.postgres.access import AccessStore
 from stores.postgres.agents import AgentStore
@@ -89,19 +86,10 @@ async def open_services(settings: Settings, stack: AsyncExitStack) -> Services:
     stack.push_async_callback(access.close)
     faiss.omp_set_num_threads(1)  # searches run side by side; one that waits for helpers would only be slower
     metrics, tokens = Metrics(), BpeCounter()
-    summarizer = _summarizer(settings.models, tokens, metrics, stack)
+    summarizer = open_summarizer(settings.models, tokens, count=metrics.observe_attempt, stack=stack)
     services = _wire(settings, database, valkey, listener, access, metrics, tokens, summarizer)
     stack.push_async_callback(services.recall.residents.close)
     return services
-
-
-def _summarizer(settings: ModelSettings, tokens: TokenCounter, metrics: Metrics, stack: AsyncExitStack) -> Summarizer:
-    extractive = ExtractiveSummarizer(tokens)
-    if settings.summarizer is None:
-        return extractive
-    chat = ChatModel(settings, settings.summarizer, count=metrics.observe_attempt)
-    stack.push_async_callback(chat.aclose)
-    return ModelSummarizer(chat, load_prompt("summarize", folder=settings.prompts), extractive, tokens, settings)
 
 
 def _wire(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import AsyncExitStack
 from typing import Any
 
 from configs.settings import ModelSettings
 from memory.errors import InvalidOutput, MnemorayError
 from memory.extraction import repeats
+from memory.extractive import ExtractiveSummarizer
 from memory.ports import Summarizer, TokenCounter
-from stores.models.chat import ChatModel
-from stores.models.prompts import Prompt
+from stores.models.chat import ChatModel, Count
+from stores.models.prompts import Prompt, load_prompt
 
 logger = logging.getLogger(__name__)
 FRAME_TOKENS = 100  # of a request, beside prompt and notes
@@ -29,6 +31,7 @@ class ModelSummarizer:
         self._fallback = fallback
         self._counter = counter
         self._settings = settings
+        self.origin = f"{chat.model} {prompt.label}"
 
     async def summarize(self, text: str, *, query: str, max_tokens: int) -> str:
         """At most ``max_tokens`` tokens of the counter; may be ''. Never later than ``summary_deadline_s`` allows."""
@@ -60,3 +63,15 @@ class ModelSummarizer:
         taken = self._counter.count(system) + self._counter.count(focus) + max_tokens + FRAME_TOKENS
         room = max(MIN_WINDOW_TOKENS, self._settings.context_window - taken)
         return {"focus": focus, "notes": self._counter.truncate(text, room)}
+
+
+def open_summarizer(
+    settings: ModelSettings, counter: TokenCounter, *, count: Count, stack: AsyncExitStack
+) -> Summarizer:
+    """The configured summarizer; ``stack`` closes it. Raises ``Misconfigured`` for a prompt that cannot be read."""
+    extractive = ExtractiveSummarizer(counter)
+    if settings.summarizer is None:
+        return extractive
+    chat = ChatModel(settings, settings.summarizer, count=count)
+    stack.push_async_callback(chat.aclose)
+    return ModelSummarizer(chat, load_prompt("summarize", folder=settings.prompts), extractive, counter, settings)

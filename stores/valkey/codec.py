@@ -21,13 +21,17 @@ from memory.records import (
     Interaction,
     MemoryId,
     Outcome,
+    Partition,
     RetentionTier,
+    SessionId,
     Settlement,
     TenantId,
     Trust,
+    UserId,
     WorkingMessage,
     WriteState,
 )
+from stores.valkey.keys import SessionKey
 
 VERSION = 1
 
@@ -149,6 +153,25 @@ def decode_extraction(data: bytes) -> ExtractionRequest:
             tenant_id=TenantId(found["tenant_id"]),
             agent_id=AgentId(found["agent_id"]),
             memory_id=MemoryId(UUID(found["memory_id"])),
+        )
+    except (ValueError, KeyError, TypeError) as exc:
+        raise InvalidInput(f"not a readable entry: {exc}") from exc
+
+
+def encode_session(key: SessionKey) -> bytes:
+    return dumps({"v": VERSION, **asdict(key)})
+
+
+def decode_session(data: bytes) -> SessionKey:
+    """Raises ``InvalidInput`` when ``data`` names no session."""
+    try:
+        found = json.loads(data)
+        return SessionKey(
+            tenant_id=TenantId(found["tenant_id"]),
+            agent_id=AgentId(found["agent_id"]),
+            user_id=UserId(found["user_id"]),
+            session_id=SessionId(found["session_id"]),
+            partition=Partition(found["partition"]),
         )
     except (ValueError, KeyError, TypeError) as exc:
         raise InvalidInput(f"not a readable entry: {exc}") from exc

@@ -23,10 +23,12 @@ from stores.valkey.codec import (
     ExtractionRequest,
     decode_extraction,
     decode_interaction,
+    decode_session,
     decode_settlement,
     encode_extraction,
     encode_interaction,
     encode_message,
+    encode_session,
     encode_settlement,
     fingerprint,
     message_of,
@@ -90,7 +92,8 @@ class IngestStreams:
         return [self._outcome(reply, interaction) for reply, interaction in zip(replies, interactions, strict=True)]
 
     def _arguments(self, interaction: Interaction, partition: Partition) -> list[Any]:
-        session = keys.session(_session_key(interaction, partition))
+        key = _session_key(interaction, partition)
+        session = keys.session(key)
         names = [
             keys.stream(partition),
             keys.operations(partition),
@@ -99,7 +102,10 @@ class IngestStreams:
             f"{session}:messages",
             f"{session}:meta",
             f"{session}:variables",
+            f"{session}:left",
+            f"{session}:covered",
             keys.sessions(partition, interaction.tenant_id, interaction.agent_id),
+            keys.extractions(partition),
         ]
         if interaction.idempotency_key is not None:
             names.append(
@@ -118,6 +124,8 @@ class IngestStreams:
             hashlib.sha256(fingerprint(interaction, occurred_now=occurred_now)).hexdigest(),
             self._ingest.idempotency_ttl_s,
             session,
+            self._working.summary_after,
+            encode_session(key),
         ]
         return [len(names), *names, *values]
 
@@ -214,12 +222,13 @@ class Delivery:
 
     entry_id: str
     attempts: int  # deliveries so far, this one included; counted by the server before processing
-    kind: str  # 'write' or 'extract'
+    kind: str  # 'write', 'extract' or 'summarize'
     tenant: str
     operation: str  # id of the write, hexadecimal; '' for an extraction
     raw: bytes
     interaction: Interaction | None = None
     extraction: ExtractionRequest | None = None
+    session: keys.SessionKey | None = None  # whose messages want a summary
     error: str | None = None  # why the entry cannot be read
 
 
@@ -239,6 +248,8 @@ def _delivery(entry_id: bytes, fields: Mapping[bytes, bytes], attempts: int) -> 
             return Delivery(**common, interaction=decode_interaction(raw))
         if kind == "extract":
             return Delivery(**common, extraction=decode_extraction(raw))
+        if kind == "summarize":
+            return Delivery(**common, session=decode_session(raw))
         raise InvalidInput(f"entries of kind {kind!r} are not known here")
     except InvalidInput as exc:
         return Delivery(**common, error=str(exc))

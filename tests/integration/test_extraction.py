@@ -24,8 +24,14 @@ def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def use(system: System, script: Script, **changes: Any) -> None:
-    values: dict[str, Any] = {"timeout_s": 2.0, "attempts": 1, "retry_after_s": 0.3, "max_deliveries": 3}
-    models = ModelSettings(url=script.url, classifier=MODEL, **(values | changes))
+    values: dict[str, Any] = {
+        "classifier": MODEL,
+        "timeout_s": 2.0,
+        "attempts": 1,
+        "retry_after_s": 0.3,
+        "max_deliveries": 3,
+    }
+    models = ModelSettings(url=script.url, **(values | changes))
     system.settings = system.settings.model_copy(update={"models": models})
 
 
@@ -204,3 +210,40 @@ async def test_another_shard_goes_on_where_one_stopped(system: System) -> None:
         await system.assign("shard-1")
         async with system.shard("shard-1"):
             await reaches(system, written["id"], "done")
+
+
+async def session(system: System) -> dict[str, Any]:
+    answer = await system.api.get("/v1/agents/agent/sessions/s1", params={"user_id": "ann"})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+@pytest.mark.parametrize("model", [True, False])
+async def test_what_leaves_a_session_stays_in_its_contexts(system: System, model: bool) -> None:
+    await system.assign("shard-0")
+    longer = system.settings.working.model_copy(update={"max_messages": 200, "summary_after": 5})
+    system.settings = system.settings.model_copy(update={"working": longer})
+    system.app.state.services.streams._working = longer.model_copy(update={"max_messages": 4})
+    async with scripted(Answer("They agreed on the blue boat.")) as script:
+        if model:
+            use(system, script, classifier=None, summarizer=MODEL)
+        async with system.shard("shard-0"):
+            for number in range(10):
+                await system.remember(f"We take the blue boat, number {number}.", session_id="s1", speaker="Ann")
+
+            async def summarised() -> str | None:
+                return (await session(system))["summary"]
+
+            summary = await until(summarised)
+            assert summary == "They agreed on the blue boat." if model else "blue boat" in summary
+            body = {"query": "Which boat?", "user_id": "ann", "session_id": "s1", "window": 8000}
+            context = (await system.api.post("/v1/agents/agent/context", json=body)).json()
+            assert context["earlier"] == summary
+            assert f"Earlier in this session:\n- {summary}" in context["messages"][0]["content"]
+            assert context["tokens_used"] <= context["tokens_available"]
+            narrow = await system.api.post("/v1/agents/agent/context", json=body | {"window": 4300})
+            assert narrow.json()["tokens_used"] <= narrow.json()["tokens_available"]
+            forgotten = await system.api.delete("/v1/agents/agent/memories", params={"user_id": "ann"})
+            assert forgotten.status_code == 200
+            assert (await session(system))["summary"] is None
