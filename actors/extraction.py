@@ -62,6 +62,7 @@ class ExtractionWorker(Consumer):
 
     async def _recover(self) -> bool:
         await self._store.ping()
+        await self._preparation.ready()
         try:
             await self._ready()
         except MnemorayError as exc:

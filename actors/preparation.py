@@ -22,6 +22,10 @@ class Preparation:
         self._embedder = embedder
         self._promotion_floor = promotion_floor
 
+    async def ready(self) -> None:
+        """Raises ``Unavailable`` or ``Misconfigured`` when nothing can be embedded now."""
+        await self._embedder.ready()
+
     async def prepare(self, interactions: Sequence[Interaction], attempts: Sequence[int]) -> list[Prepared]:
         """Everything the store needs, in order. Raises ``Unavailable`` when the embedder does not answer."""
         if not interactions:

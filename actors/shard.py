@@ -15,7 +15,7 @@ from actors.service import ShardService
 from configs.settings import Settings
 from memory.rules import RuleClassifier
 from stores.models.chat import Count
-from stores.models.minilm import MiniLM
+from stores.models.embedder import open_embedder
 
 logger = logging.getLogger(__name__)
 NAMESPACE = "mnemoray"
@@ -35,7 +35,7 @@ class AgentShard:
     def __init__(self, name: str, settings: dict[str, Any]) -> None:
         configured = Settings.model_validate(settings)
         logging.basicConfig(level=configured.log_level.upper())
-        embedder = MiniLM(threads=configured.embedding.threads)
+        embedder = open_embedder(configured.embedding)
         self._service = ShardService(
             name, configured, embedder=embedder, classifier=RuleClassifier(), count=_attempts()
         )

@@ -61,7 +61,8 @@ class PartitionWorker(Consumer):
 
     async def _recover(self) -> bool:
         """Handle entries that were delivered before; returns whether some are left."""
-        await self._store.ping()  # an outage of PostgreSQL must not use up attempts
+        await self._store.ping()  # an outage of PostgreSQL, or of the embedder, must not use up attempts
+        await self._preparation.ready()
         deliveries = await self._reader.reclaim(self._settings.batch_size, 0)
         failed = 0
         for delivery in deliveries:

@@ -76,7 +76,12 @@ class EmbeddingSettings(_Section):
 
     model: str = "all-MiniLM-L6-v2-onnx-int8"
     dimension: int = Field(384, gt=0, le=2000)
-    threads: int = Field(1, ge=1)
+    threads: int = Field(1, ge=1, description="of the built-in model")
+    url: str | None = Field(None, description="an OpenAI-compatible server that has the model; unset: the built-in one")
+    api_key: str | None = None
+    query_prefix: str = Field("", description="that the served model wants before a query")
+    document_prefix: str = Field("", description="the same before a text that is stored")
+    timeout_s: float = Field(10.0, gt=0, description="of one request to the server")
 
 
 class ModelSettings(_Section):

@@ -25,6 +25,14 @@ class Embedder(Protocol):
     @property
     def dimension(self) -> int: ...
 
+    async def ready(self) -> None:
+        """Raises ``Unavailable`` or ``Misconfigured`` when texts cannot be embedded now."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close connections and threads."""
+        ...
+
     async def embed_documents(self, texts: Sequence[str]) -> Vectors:
         """Vectors of shape ``(len(texts), dimension)``. Raises ``Unavailable``."""
         ...

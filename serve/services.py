@@ -18,7 +18,7 @@ from serve.metrics import Metrics
 from serve.recall import Recall
 from serve.resident.cache import ResidentCache
 from serve.resident.index import ResidentIndex
-from stores.models.minilm import MiniLM
+from stores.models.embedder import open_embedder
 from stores.models.stemming import language
 from stores.models.summarizer import open_summarizer
 from stores.models.tokens import BpeCounter
@@ -58,15 +58,6 @@ class Services:
     summarizer: Summarizer
 
 
-def load_embedder(settings: Settings, *, query_cache_size: int = 0) -> MiniLM:
-    """The configured embedding model. Raises ``Misconfigured`` for one that is not served here."""
-    embedder = MiniLM(threads=settings.embedding.threads, query_cache_size=query_cache_size)
-    wanted = (settings.embedding.model, settings.embedding.dimension)
-    if wanted != (embedder.model, embedder.dimension):
-        raise Misconfigured(f"embedding {wanted} is not available; this release embeds with {embedder.model}, 384")
-    return embedder
-
-
 async def open_services(settings: Settings, stack: AsyncExitStack) -> Services:
     """Open everything; ``stack`` closes it in reverse order. Raises ``Unavailable`` or ``Misconfigured``."""
     if settings.postgres_dsn is None or settings.redis_url is None:
@@ -86,8 +77,10 @@ async def open_services(settings: Settings, stack: AsyncExitStack) -> Services:
     stack.push_async_callback(access.close)
     faiss.omp_set_num_threads(1)  # searches run side by side; one that waits for helpers would only be slower
     metrics, tokens = Metrics(), BpeCounter()
+    embedder = open_embedder(settings.embedding, query_cache_size=settings.recall.query_cache_size)
+    stack.push_async_callback(embedder.aclose)
     summarizer = open_summarizer(settings.models, tokens, count=metrics.observe_attempt, stack=stack)
-    services = _wire(settings, database, valkey, listener, access, metrics, tokens, summarizer)
+    services = _wire(settings, database, valkey, listener, access, metrics, tokens, embedder, summarizer)
     stack.push_async_callback(services.recall.residents.close)
     return services
 
@@ -100,10 +93,10 @@ def _wire(
     access: AccessBuffer,
     metrics: Metrics,
     tokens: TokenCounter,
+    embedder: Embedder,
     summarizer: Summarizer,
 ) -> Services:
     ledger = LedgerStore(database)
-    embedder = load_embedder(settings, query_cache_size=settings.recall.query_cache_size)
     streams = IngestStreams(valkey, ingest=settings.ingest, working=settings.working)
     working = WorkingMemoryStore(valkey, settings.working)
     return Services(

@@ -9,10 +9,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-import httpx
-
 from configs.settings import ModelSettings
 from memory.errors import InvalidOutput, Misconfigured, MnemorayError, Unavailable
+from stores.models.endpoint import Busy, Endpoint
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -21,7 +20,6 @@ Count = Callable[[str, str], None]  # model, outcome of one attempt
 FIRST_WAIT_S = 0.5  # before the second attempt; doubled for each further one
 LONGEST_WAIT_S = 30.0
 PAUSE_S = 10.0  # how long a model that does not answer is left alone
-_BUSY = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_MANY_REQUESTS)
 
 
 class ChatModel:
@@ -32,24 +30,25 @@ class ChatModel:
     """
 
     def __init__(self, settings: ModelSettings, model: str, *, count: Count) -> None:
-        headers = {"Authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
-        limits = httpx.Limits(max_connections=settings.concurrency)
         self.model = model
         self._settings = settings
         self._count = count
-        self._client = httpx.AsyncClient(
-            base_url=f"{(settings.url or '').rstrip('/')}/", headers=headers, timeout=settings.timeout_s, limits=limits
+        self._endpoint = Endpoint(
+            settings.url or "",
+            api_key=settings.api_key,
+            timeout_s=settings.timeout_s,
+            concurrency=settings.concurrency,
         )
         self._slots = asyncio.Semaphore(settings.concurrency)
         self._paused_until = 0.0
 
     async def aclose(self) -> None:
-        await self._client.aclose()
+        await self._endpoint.aclose()
 
     async def ready(self) -> None:
         """Raises ``Unavailable`` when the server does not answer, ``Misconfigured`` when it has no such model."""
         self._refuse_while_paused()
-        found = self._json(await self._sent("GET", "models"))
+        found = await self._endpoint.call("GET", "models")
         names = [str(each.get("id")) for each in found.get("data", []) if isinstance(each, dict)]
         if self.model not in names:
             raise Misconfigured(f"{self._settings.url} serves {', '.join(names) or 'nothing'}, not {self.model}")
@@ -75,7 +74,7 @@ class ChatModel:
             for attempt in range(1, allowed + 1):
                 self._refuse_while_paused()
                 try:
-                    found = parse(_text(self._json(await self._sent("POST", "chat/completions", json=body))))
+                    found = parse(_text(await self._endpoint.call("POST", "chat/completions", body)))
                 except MnemorayError as exc:
                     self._count(self.model, exc.code)
                     await self._wait_or_give_up(exc, attempt, allowed)
@@ -90,7 +89,7 @@ class ChatModel:
                 self._paused_until = time.monotonic() + PAUSE_S
             raise failure
         wait_s = FIRST_WAIT_S * 2 ** (attempt - 1) if isinstance(failure, Unavailable) else 0.0
-        asked_s = failure.retry_after_s if isinstance(failure, _Busy) else 0.0
+        asked_s = failure.retry_after_s if isinstance(failure, Busy) else 0.0
         await asyncio.sleep(min(LONGEST_WAIT_S, max(wait_s, asked_s)))
 
     def _refuse_while_paused(self) -> None:
@@ -111,42 +110,6 @@ class ChatModel:
             named = {"name": "reply", "schema": schema, "strict": True}
             body["response_format"] = {"type": "json_schema", "json_schema": named}
         return body
-
-    async def _sent(self, method: str, path: str, **options: Any) -> httpx.Response:
-        try:
-            async with asyncio.timeout(self._settings.timeout_s):  # httpx's own limits the pauses, not the whole
-                response = await self._client.request(method, path, **options)
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as exc:
-            raise Unavailable(f"{self._settings.url} does not answer: {type(exc).__name__} {exc}") from exc
-        if response.is_success:
-            return response
-        reason = f"{self._settings.url}/{path} answered {response.status_code}: {response.text[:300]}"
-        if response.status_code in _BUSY or response.is_server_error:
-            raise _Busy(reason, retry_after_s=_retry_after(response))
-        raise Misconfigured(reason)
-
-    def _json(self, response: httpx.Response) -> Mapping[str, Any]:
-        try:
-            found = response.json()
-        except (ValueError, RecursionError) as exc:
-            raise InvalidOutput(f"{self._settings.url} answered no JSON: {exc}") from None
-        if not isinstance(found, dict):
-            raise InvalidOutput(f"{self._settings.url} answered no JSON object")
-        return found
-
-
-class _Busy(Unavailable):
-    """The server asks for patience."""
-
-    def __init__(self, message: str, *, retry_after_s: float) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
-
-
-def _retry_after(response: httpx.Response) -> float:
-    """Seconds; the header's other form, a date, is passed over."""
-    value = response.headers.get("Retry-After", "")
-    return float(value) if value.isdecimal() else 0.0
 
 
 def _text(answer: Mapping[str, Any]) -> str:

@@ -66,6 +66,13 @@ async def scripted(*answers: Answer | Callable[[dict[str, Any]], Answer], port: 
         script.busy -= 1
         return answer.response()
 
+    @app.post("/v1/embeddings")
+    async def embed(request: Request) -> Response:
+        body = await request.json()
+        script.requests.append(body)
+        answer = script.answers[min(len(script.requests), len(script.answers)) - 1]
+        return (answer(body) if callable(answer) else answer).response()
+
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error", lifespan="off"))
     task = asyncio.create_task(server.serve())
     while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it

@@ -9,15 +9,17 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from configs.settings import ModelSettings
+from configs.settings import EmbeddingSettings, ModelSettings
 from memory.errors import Misconfigured, Unavailable
 from memory.extractive import ExtractiveSummarizer
 from memory.rules import RuleClassifier, classify
 from stores.models import chat as chat_module
 from stores.models.chat import ChatModel
 from stores.models.classifier import ModelClassifier
+from stores.models.embedder import open_embedder
 from stores.models.prompts import load_prompt
 from stores.models.summarizer import ModelSummarizer
 from stores.models.tokens import BpeCounter
@@ -253,3 +255,63 @@ def test_a_file_that_is_no_prompt_is_refused(tmp_path: Path) -> None:
 def test_settings_that_cannot_work_are_refused() -> None:
     with pytest.raises(ValueError, match=r"need models\.url"):
         ModelSettings(classifier=MODEL)
+
+
+def embedding(script: Script, **changes: Any) -> EmbeddingSettings:
+    return EmbeddingSettings(url=script.url, model=MODEL, dimension=3, **({"timeout_s": 1.0} | changes))
+
+
+def lengths(body: dict[str, Any]) -> Answer:
+    """Vectors that tell which text they are of, in another order."""
+    rows = [{"index": at, "embedding": [len(text), 0, 1]} for at, text in enumerate(body["input"])]
+    return Answer(raw=json.dumps({"data": rows[::-1]}).encode())
+
+
+async def test_served_vectors_are_in_order_and_of_unit_length() -> None:
+    async with scripted(lengths) as script:
+        embedder = open_embedder(embedding(script, query_prefix="query: ", document_prefix="text: "))
+        texts = ["x" * number for number in range(100)]
+        vectors = await embedder.embed_documents(texts)
+        query = await embedder.embed_query("x")
+        await embedder.aclose()
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1.0)
+    assert np.allclose(vectors[:, 0] / vectors[:, 2], [len(f"text: {text}") for text in texts], rtol=1e-4)
+    assert query[0] / query[2] == pytest.approx(len("query: x"), rel=1e-4)
+    assert [len(request["input"]) for request in script.requests] == [64, 36, 1]
+
+
+async def test_a_query_is_embedded_once() -> None:
+    async with scripted(lengths) as script:
+        embedder = open_embedder(embedding(script), query_cache_size=1)
+        for text in ("a", "a", "b", "a"):
+            await embedder.embed_query(text)
+        await embedder.aclose()
+    assert [request["input"] for request in script.requests] == [["a"], ["b"], ["a"]]
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (Answer("down", status=503), Unavailable),
+        (Answer("no such model", status=404), Misconfigured),
+        (Answer(raw=b""), Unavailable),
+        (Answer(raw=b'{"data": []}'), Unavailable),
+        (Answer(raw=b'{"data": [{"index": 0, "embedding": [1, 0]}]}'), Misconfigured),
+        (Answer(raw=b'{"data": [{"index": 0, "embedding": [0, 0, 0]}]}'), Unavailable),
+        (Answer(raw=b'{"data": [{"index": 0, "embedding": [1, NaN, 0]}]}'), Unavailable),
+        (Answer(raw=b'{"data": [{"index": 0, "embedding": "AAAA"}]}'), Unavailable),
+    ],
+)
+async def test_vectors_that_cannot_be_used_are_refused(answer: Answer, error: type[Exception]) -> None:
+    async with scripted(answer) as script:
+        embedder = open_embedder(embedding(script))
+        with pytest.raises(error):
+            await embedder.embed_query("x")
+        with pytest.raises(error):
+            await embedder.ready()
+        await embedder.aclose()
+
+
+def test_a_model_that_is_neither_built_in_nor_served_is_refused() -> None:
+    with pytest.raises(Misconfigured, match=r"set embedding\.url"):
+        open_embedder(EmbeddingSettings(model="other", dimension=768))

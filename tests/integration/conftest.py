@@ -14,6 +14,7 @@ from fastapi import FastAPI
 
 from actors.service import ShardService
 from configs.settings import Settings
+from memory.ports import Embedder
 from memory.routing import assignments
 from memory.rules import RuleClassifier
 from serve.app import build_app
@@ -38,7 +39,7 @@ class System:
     valkey: Valkey
     api: httpx.AsyncClient  # tenant-a
     other: httpx.AsyncClient  # tenant-b
-    embedder: MiniLM
+    embedder: Embedder
 
     async def assign(self, *shards: str) -> int:
         return await ShardStore(self.database).assign(assignments(shards))

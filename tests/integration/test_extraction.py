@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from configs.settings import ModelSettings
+from configs.settings import EmbeddingSettings, ModelSettings
 from stores.models import chat as chat_module
+from stores.models.embedder import open_embedder
 from tests.conformance.scripted import MODEL, Answer, Script, scripted
 from tests.integration.conftest import System, contents
 
@@ -247,3 +248,30 @@ async def test_what_leaves_a_session_stays_in_its_contexts(system: System, model
             forgotten = await system.api.delete("/v1/agents/agent/memories", params={"user_id": "ann"})
             assert forgotten.status_code == 200
             assert (await session(system))["summary"] is None
+
+
+async def test_writes_outlive_an_outage_of_the_served_embedder(system: System) -> None:
+    """An outage uses up no attempts, however long it lasts."""
+
+    def vectors(body: dict[str, Any]) -> Answer:
+        if down:
+            return Answer("down", status=503)
+        rows = [{"index": at, "embedding": [1.0] + [0.0] * 383} for at, _ in enumerate(body["input"])]
+        return Answer(raw=json.dumps({"data": rows}).encode())
+
+    down = True
+    await system.assign("shard-0")
+    system.settings = system.settings.model_copy(
+        update={"ingest": system.settings.ingest.model_copy(update={"max_attempts": 2, "retry_backoff_s": 0.05})}
+    )
+    async with scripted(vectors) as script:
+        served = EmbeddingSettings(url=script.url, model=MODEL, dimension=384)
+        system.embedder = open_embedder(served)
+        async with system.shard("shard-0"):
+            answer = await system.api.post(MEMORIES, json={"content": "I prefer green tea.", "user_id": "ann"})
+            assert answer.status_code == 202
+            await until(lambda: asyncio.sleep(0, len(script.requests) > 5))
+            down = False
+            ledger = await system.settled(1)
+        await system.embedder.aclose()
+    assert (ledger["stored"], ledger["dead_lettered"]) == (1, 0)
