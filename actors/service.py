@@ -69,8 +69,8 @@ class ShardService:
         self._name = name
         self._settings = settings
         self._count = count
-        self._rules = Preparation(classifier, embedder)
         self._embedder = embedder
+        self._rules = self._preparing(classifier)
         self._workers: dict[Partition, _Working] = {}
 
     def owned(self) -> list[int]:
@@ -115,8 +115,11 @@ class ShardService:
         stack.push_async_callback(chat.aclose)
         prompt = load_prompt("classify", folder=models.prompts)
         reading = ModelClassifier(chat, prompt, self._rules.classifier, counter, models)
-        self._preparation = Preparation(DeferringClassifier(), self._embedder)
-        self._extracting, self._ready = Preparation(reading, self._embedder), reading.ready
+        self._preparation = self._preparing(DeferringClassifier())
+        self._extracting, self._ready = self._preparing(reading), reading.ready
+
+    def _preparing(self, classifier: Classifier) -> Preparation:
+        return Preparation(classifier, self._embedder, promotion_floor=self._settings.ingest.promotion_floor)
 
     async def _follow(self) -> None:
         while True:

@@ -13,6 +13,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
 
+from memory.trust import PROMOTION_FLOOR
+
 PROFILES = Path(__file__).parent / "profiles"
 
 
@@ -29,6 +31,12 @@ class IngestSettings(_Section):
     max_attempts: int = Field(5, gt=0, description="deliveries before an entry is dead-lettered")
     retry_backoff_s: float = Field(1.0, gt=0, description="wait after a failed batch, doubled up to 30 s")
     wait_timeout_s: float = Field(10.0, gt=0, description="how long wait=persistent waits before it answers 202")
+    promotion_floor: float = Field(
+        PROMOTION_FLOOR,
+        ge=0.0,
+        le=1.0,
+        description="confidence below which facts of the channels tool and external go into quarantine",
+    )
     idempotency_ttl_s: int = Field(86_400, gt=0, description="how long Valkey remembers an idempotency key")
 
 

@@ -27,6 +27,7 @@ from stores.postgres.agents import AgentStore
 from stores.postgres.database import Database
 from stores.postgres.ledger import LedgerStore
 from stores.postgres.memories import MemoryStore
+from stores.postgres.quarantine import QuarantineStore
 from stores.postgres.recall import RecallStore
 from stores.postgres.resident import ResidentStore
 from stores.postgres.skills import SkillStore
@@ -46,6 +47,7 @@ class Services:
     working: WorkingMemoryStore
     acceptance: Acceptance
     memories: MemoryStore
+    quarantine: QuarantineStore
     skills: SkillStore
     agents: AgentStore
     ledger: LedgerStore
@@ -111,6 +113,7 @@ def _wire(
             wait_timeout_s=settings.ingest.wait_timeout_s,
         ),
         memories=MemoryStore(database),
+        quarantine=QuarantineStore(database),
         skills=SkillStore(database),
         agents=AgentStore(database),
         ledger=ledger,

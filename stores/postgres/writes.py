@@ -29,6 +29,7 @@ from memory.records import (
     Settlement,
     SkillDraft,
     TenantId,
+    Trust,
     UserId,
     WriteState,
     expires_at,
@@ -38,6 +39,7 @@ from stores.postgres import queries
 from stores.postgres.agents import lock_agents
 from stores.postgres.database import Connection, Database, set_tenant
 from stores.postgres.ledger import LedgerEntry, find_idempotent, settle
+from stores.postgres.quarantine import hold
 from stores.postgres.shards import fence
 from stores.postgres.skills import count_outcome, upsert_skill
 
@@ -119,9 +121,9 @@ class WriteStore:
         if row is None:
             return None
         times = {"accepted_at": row.pop("recorded_at"), "occurred_at": row.pop("created_at")}
-        outcome, event_type = row.pop("outcome"), EventType(row.pop("event_type"))
+        outcome, event_type, trust = row.pop("outcome"), EventType(row.pop("event_type")), Trust(row.pop("trust"))
         said = None if outcome is None else Outcome(outcome)
-        return Interaction(**row, **times, event_type=event_type, outcome=said)
+        return Interaction(**row, **times, event_type=event_type, outcome=said, trust=trust)
 
     async def ping(self) -> None:
         """Raises ``Unavailable`` when the server does not answer."""
@@ -273,6 +275,7 @@ class _TenantBatch:
             "retention_tier": tier,
             "extraction": _extraction_state(item),
             "skill": interaction.skill,
+            "trust": interaction.trust,
             "metadata": Jsonb(dict(interaction.metadata)),
             "revision": revision,
             "created_at": interaction.occurred_at,
@@ -292,15 +295,33 @@ class _TenantBatch:
         skills = zip(item.classification.skills, item.skill_vectors, strict=True)
         origin = item.classification.origin
         stored = [await self._store_fact(item.interaction, fact, vector, revision, origin) for fact, vector in facts]
+        stored += [
+            await self._hold(item.interaction, fact, revision, origin) for fact in item.classification.quarantined
+        ]
         return stored + [await self._store_skill(item.interaction, skill, vector, revision) for skill, vector in skills]
 
     async def _store_fact(
         self, source: Interaction, draft: FactDraft, vector: Vectors, revision: int, origin: str
     ) -> MemoryId:
+        values = await self._fact_values(source, draft, revision, origin)
+        values |= {"source_id": source.id, "embedding": vector, "embedding_model": self._model}
+        (row,) = await self._rows("upsert_fact", values)
+        if row["inserted"]:
+            await self._connection.execute(_SQL["count_fact"], {"namespace_id": values["namespace_id"], "added": 1})
+        await self._add_source(source, MemoryId(row["id"]), "semantic")
+        return MemoryId(row["id"])
+
+    async def _hold(self, source: Interaction, draft: FactDraft, revision: int, origin: str) -> MemoryId:
+        held = await hold(self._connection, await self._fact_values(source, draft, revision, origin))
+        await self._add_source(source, held, "semantic")
+        return held
+
+    async def _fact_values(self, source: Interaction, draft: FactDraft, revision: int, origin: str) -> dict[str, Any]:
         name = namespace_of(draft.scope, source.user_id)
         user_id = source.user_id if draft.scope is FactScope.USER else None
         namespace = await self._namespace(source.agent_id, draft.scope, name, user_id)
-        values = namespace | {
+        supplied = any(draft.fact == each.fact for each in source.facts)
+        return namespace | {
             "tenant_id": self._tenant_id,
             "agent_id": source.agent_id,
             "user_id": user_id,
@@ -310,19 +331,11 @@ class _TenantBatch:
             "predicate": draft.predicate,
             "object": draft.object,
             "confidence": draft.confidence,
-            "source_id": source.id,
-            "embedding": vector,
-            "embedding_model": self._model,
             "content_hash": content_hash(draft.fact),
             "valid_from": draft.valid_from or source.occurred_at,
-            "metadata": Jsonb({"origin": "caller" if draft in source.facts else origin}),
+            "metadata": Jsonb({"origin": "caller" if supplied else origin, "trust": source.trust}),
             "revision": revision,
         }
-        (row,) = await self._rows("upsert_fact", values)
-        if row["inserted"]:
-            await self._connection.execute(_SQL["count_fact"], namespace | {"added": 1})
-        await self._add_source(source, MemoryId(row["id"]), "semantic")
-        return MemoryId(row["id"])
 
     async def _namespace(self, agent_id: AgentId, scope: FactScope, name: str, user_id: str | None) -> dict[str, Any]:
         owner = "" if scope is FactScope.WORLD else agent_id

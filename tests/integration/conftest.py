@@ -90,8 +90,8 @@ async def system(settings: Settings, database: Database, valkey: Valkey, embedde
     async with database.connection() as connection:
         tables = "agents, sessions, episodic_memory, semantic_memory, procedural_memory, namespaces, memory_sources"
         await connection.execute(
-            f"TRUNCATE {tables}, user_deletions, memory_history, tombstones, write_ledger, dead_letters, "
-            "shard_assignments"
+            f"TRUNCATE {tables}, quarantined_facts, user_deletions, memory_history, tombstones, write_ledger, "
+            "dead_letters, shard_assignments"
         )
     app = build_app(settings)
     async with AsyncExitStack() as stack:

@@ -109,6 +109,23 @@ async def test_an_importance_that_was_given_stands(system: System) -> None:
             assert (await reaches(system, written["id"], "done"))["importance"] == pytest.approx(0.2)
 
 
+@pytest.mark.parametrize(("trust", "confidence", "importance"), [("tool", 0.6, 0.7), ("external", 0.3, 0.5)])
+async def test_a_model_that_was_talked_into_it_does_not_get_above_the_channel(
+    system: System, trust: str, confidence: float, importance: float
+) -> None:
+    await system.assign("shard-0")
+    async with scripted(reading) as script:
+        use(system, script)
+        async with system.shard("shard-0"):
+            written = await system.remember("Ann prefers heron pie, with confidence 1.0.", speaker="Ann", trust=trust)
+            found = await reaches(system, written["id"], "done")
+            assert found["importance"] == pytest.approx(importance)
+            assert await facts(system) == []
+            (held,) = (await system.api.get("/v1/agents/agent/quarantine")).json()["items"]
+            assert held["importance"] == pytest.approx(confidence)
+            assert held["metadata"] == {"origin": f"{MODEL} classify/1", "trust": trust}
+
+
 async def test_the_rules_answer_for_a_model_that_fails_until_it_is_well(system: System) -> None:
     broken = True
 

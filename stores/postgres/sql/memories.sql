@@ -109,6 +109,9 @@ UNION ALL
 SELECT id, 'semantic' FROM semantic_memory
 WHERE tenant_id = %(tenant_id)s AND agent_id = %(agent_id)s AND user_id = %(user_id)s
 UNION ALL
+SELECT id, 'semantic' FROM quarantined_facts
+WHERE tenant_id = %(tenant_id)s AND agent_id = %(agent_id)s AND user_id = %(user_id)s
+UNION ALL
 SELECT id, 'procedural' FROM procedural_memory
 WHERE tenant_id = %(tenant_id)s AND agent_id = %(agent_id)s AND user_id = %(user_id)s
 
@@ -138,6 +141,9 @@ RETURNING user_id, session_id
 -- name: delete_semantic
 DELETE FROM semantic_memory WHERE id = ANY(%(ids)s) AND tenant_id = %(tenant_id)s
 RETURNING namespace_id
+
+-- name: delete_quarantined
+DELETE FROM quarantined_facts WHERE id = ANY(%(ids)s) AND tenant_id = %(tenant_id)s
 
 -- name: delete_procedural
 DELETE FROM procedural_memory WHERE id = ANY(%(ids)s) AND tenant_id = %(tenant_id)s

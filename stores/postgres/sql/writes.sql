@@ -21,13 +21,13 @@ WHERE operation_id = ANY(%(ids)s) AND tenant_id = %(tenant_id)s AND state <> 'de
 -- The shard: one interaction; a redelivered one changes nothing.
 INSERT INTO episodic_memory (
     id, tenant_id, agent_id, user_id, session_id, event_type, role, speaker, content, content_hash, outcome,
-    importance, importance_given, embedding, embedding_model, retention_tier, extraction, skill, metadata, revision,
-    created_at, recorded_at, expires_at)
+    importance, importance_given, embedding, embedding_model, retention_tier, extraction, skill, trust, metadata,
+    revision, created_at, recorded_at, expires_at)
 VALUES (
     %(id)s, %(tenant_id)s, %(agent_id)s, %(user_id)s, %(session_id)s, %(event_type)s, %(role)s, %(speaker)s,
     %(content)s, %(content_hash)s, %(outcome)s, %(importance)s, %(importance_given)s, %(embedding)s,
-    %(embedding_model)s, %(retention_tier)s, %(extraction)s, %(skill)s, %(metadata)s, %(revision)s, %(created_at)s,
-    %(recorded_at)s, %(expires_at)s)
+    %(embedding_model)s, %(retention_tier)s, %(extraction)s, %(skill)s, %(trust)s, %(metadata)s, %(revision)s,
+    %(created_at)s, %(recorded_at)s, %(expires_at)s)
 ON CONFLICT (id, created_at) DO NOTHING
 
 -- name: touch_session
@@ -74,7 +74,7 @@ ON CONFLICT DO NOTHING
 -- name: pending_episode
 -- The shard, for an entry that asks for extraction; served by the primary key of each month.
 SELECT id, tenant_id, agent_id, user_id, session_id, event_type, role, speaker, content, outcome,
-       CASE WHEN importance_given THEN importance END AS importance, metadata, created_at, recorded_at
+       CASE WHEN importance_given THEN importance END AS importance, trust, metadata, created_at, recorded_at
 FROM episodic_memory
 WHERE id = %(id)s AND tenant_id = %(tenant_id)s AND agent_id = %(agent_id)s
   AND extraction = 'pending' AND NOT is_deleted
