@@ -15,6 +15,7 @@ from memory.ports import Vectors
 from memory.records import AgentId, Memory, MemoryId, Partition, TenantId, UserId
 from stores.postgres import cursors, queries, rows
 from stores.postgres.agents import lock_agent
+from stores.postgres.beliefs import meet, settle
 from stores.postgres.database import Connection, Database
 
 _SQL = queries.load("quarantine")
@@ -89,7 +90,10 @@ class QuarantineStore:
             before = await _found(connection, tenant_id, agent_id, memory_id)
             key = {"id": memory_id, "tenant_id": tenant_id, "agent_id": agent_id, "revision": revision}
             values = key | {"embedding": vector, "embedding_model": model}
+            # Somebody looked at it and let it through, which outweighs how it came in.
+            meeting = await meet(connection, before, correction=True)
             (row,) = await (await connection.execute(_SQL["release"], values)).fetchall()
+            await settle(connection, row["id"], before | {"revision": revision}, meeting)
             if row["inserted"]:
                 await _count(connection, before)
                 await _remember(connection, key, before)

@@ -35,8 +35,11 @@ from memory.records import (
     expires_at,
     namespace_of,
 )
+from memory.rules import is_correction
 from stores.postgres import queries
 from stores.postgres.agents import lock_agents
+from stores.postgres.beliefs import confirm, meet
+from stores.postgres.beliefs import settle as settle_beliefs
 from stores.postgres.database import Connection, Database, set_tenant
 from stores.postgres.ledger import LedgerEntry, find_idempotent, settle
 from stores.postgres.quarantine import hold
@@ -305,11 +308,22 @@ class _TenantBatch:
     ) -> MemoryId:
         values = await self._fact_values(source, draft, revision, origin)
         values |= {"source_id": source.id, "embedding": vector, "embedding_model": self._model}
+        fact_id = MemoryId(await self._believe(values, correction=is_correction(source.content)))
+        await self._add_source(source, fact_id, "semantic")
+        return fact_id
+
+    async def _believe(self, values: dict[str, Any], *, correction: bool) -> UUID:
+        """Store a fact beside what is believed already; the id of the row that says it now."""
+        meeting = await meet(self._connection, values, correction=correction)
+        if meeting.same is not None:
+            await confirm(self._connection, meeting.same, values)
+            return meeting.same
         (row,) = await self._rows("upsert_fact", values)
-        if row["inserted"]:
+        if row["added"]:
             await self._connection.execute(_SQL["count_fact"], {"namespace_id": values["namespace_id"], "added": 1})
-        await self._add_source(source, MemoryId(row["id"]), "semantic")
-        return MemoryId(row["id"])
+        await settle_beliefs(self._connection, row["id"], values, meeting)
+        found: UUID = row["id"]
+        return found
 
     async def _hold(self, source: Interaction, draft: FactDraft, revision: int, origin: str) -> MemoryId:
         held = await hold(self._connection, await self._fact_values(source, draft, revision, origin))

@@ -24,7 +24,7 @@ from stores.postgres import queries
 from stores.postgres.database import Connection, Database
 from stores.postgres.recall import RecallStore, Scope
 
-SQL = {**queries.load("recall"), **queries.load("resident"), **queries.load("quarantine")}
+SQL = {**queries.load("recall"), **queries.load("resident"), **queries.load("beliefs"), **queries.load("quarantine")}
 DIMENSION = 64
 TENANT, OTHER = TenantId("acme"), TenantId("acme2")
 MODEL = "m1"
@@ -338,6 +338,14 @@ async def test_supersede_finds_the_subject_and_predicate(world: World) -> None:
         "predicate": "predicate 3", "confidence": 0.9, "revision": 1,
     }  # fmt: skip
     assert indexes(await world.plan("key_query_3_supersede", parameters)) == {"idx_semantic_subject_pred"}
+
+
+async def test_what_is_current_about_a_subject_is_looked_up(world: World) -> None:
+    parameters = {
+        "tenant_id": TENANT, "namespace_id": world.namespaces["user:big"].id, "placement": 0, "subject": "subject 3",
+        "content_hash": "0" * 64,
+    }  # fmt: skip
+    assert indexes(await world.plan("facts_about", parameters)) == {"idx_semantic_subject_pred"}
 
 
 async def test_supersede_retires_what_is_not_more_confident_once(world: World) -> None:

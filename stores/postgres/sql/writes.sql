@@ -59,7 +59,7 @@ SET confidence = GREATEST(semantic_memory.confidence, EXCLUDED.confidence),
     is_deleted = false,
     revision = EXCLUDED.revision,
     updated_at = now()
-RETURNING id, old.id IS NULL AS inserted
+RETURNING id, old.id IS NULL OR old.is_deleted OR old.valid_until IS NOT NULL AS added
 
 -- name: count_fact
 -- The shard: live facts of a namespace, which decide between an exact scan and the graph.
