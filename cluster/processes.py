@@ -20,6 +20,7 @@ from memory.errors import Conflict
 #: Above the ports that Ray gives its workers (10002 to 19999), below the ephemeral range of Linux (32768).
 FREE_PORTS = range(20_000, 30_000)
 BOOT_TIME_ERROR_S = 60.0  # the clock may have been set since
+SWEEPS = 3  # a Ray that is told to end may start workers before it does
 SERVERS = {"postgres", "valkey-server", "ray", "raylet", "gcs_server", "haproxy"}
 
 
@@ -83,8 +84,10 @@ def servers_of(folders: Sequence[Path]) -> set[int]:
 
 
 def end_session(pid: int, *, grace_s: float) -> None:
-    """Ask the session of ``pid`` to end, then end what is left of it."""
-    end(session_of(pid), grace_s=grace_s)
+    """Ask the session of ``pid`` to end, then end what is left of it, and what it started meanwhile."""
+    for sweep in range(SWEEPS):
+        found = session_of(pid)
+        end([process for process in found if sweep == 0 or _runs(process)], grace_s=grace_s)
 
 
 def end(processes: Sequence[psutil.Process], *, grace_s: float) -> None:
@@ -95,6 +98,13 @@ def end(processes: Sequence[psutil.Process], *, grace_s: float) -> None:
     for process in alive:
         _signal(process, signal.SIGKILL)
     psutil.wait_procs(alive, timeout=5)
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _signal(process: psutil.Process, number: int) -> None:

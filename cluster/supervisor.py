@@ -20,11 +20,13 @@ from typing import IO, Protocol
 
 from cluster.haproxy import Listeners
 from cluster.liveness import Liveness, answers
+from cluster.models.server import ModelServer
 from cluster.paths import DataDir
 from cluster.postgres_server import PostgresServer
 from cluster.processes import Record, end_session, free_ports, holder_of, servers_of, started
 from cluster.ray_head import RayHead
 from cluster.valkey_server import ValkeyServer
+from configs.model_profile import ModelProfile
 from configs.settings import Settings
 from memory.errors import Conflict, Misconfigured, MnemorayError, Unavailable
 
@@ -34,6 +36,7 @@ RESTART_PAUSE_S = 1.0
 MAX_PAUSE_S = 15.0
 MISSED_ANSWERS = 5  # 25 s: longer than Serve needs to replace a replica
 TENANT = "default"
+SOCKETS = ("postgres", "valkey", "ray", "ray-models", "haproxy")
 
 Report = Callable[[str], None]
 
@@ -56,7 +59,9 @@ class Server(Protocol):
 class Supervisor:
     """The embedded system under one data directory."""
 
-    def __init__(self, settings: Settings, data: DataDir, report: Report) -> None:
+    def __init__(
+        self, settings: Settings, data: DataDir, report: Report, *, models: ModelProfile | None = None
+    ) -> None:
         self._settings = settings
         self._data = data
         self._report = report
@@ -68,7 +73,9 @@ class Supervisor:
         self._deployed = False
         self._liveness = Liveness(self.url)
         self._ray = None if settings.ray_address else self._ray_head()
-        self._servers: list[Server] = [s for s in (self._postgres, self._valkey, self._ray) if s is not None]
+        self._models = None if models is None else ModelServer(models, data)
+        servers = (self._postgres, self._valkey, self._ray, self._models)
+        self._servers: list[Server] = [server for server in servers if server is not None]
 
     def _ray_head(self) -> RayHead:
         gcs, dashboard = free_ports(2)
@@ -82,6 +89,11 @@ class Supervisor:
     def haproxy_stats_url(self) -> str | None:
         """Which replica got how many requests; ``None`` without an HAProxy of ours."""
         return self._listeners.stats_url if self._ray is not None and self._settings.serve.replicas > 1 else None
+
+    @property
+    def models(self) -> ModelServer | None:
+        """The models that are served beside the API."""
+        return self._models
 
     @property
     def api_key(self) -> str:
@@ -122,7 +134,7 @@ class Supervisor:
         self._reap()
         self._check_port()
         for server in self._servers:
-            self._step(server.name, server.start)
+            self._step(server.name, server.start, done=self._done(server))
             self._remember()
         self._step("migrations", lambda: self._child("migrations"))
         self._step("shards and API", lambda: self._deploy("cluster.deploy"))
@@ -130,7 +142,7 @@ class Supervisor:
 
     def _reap(self) -> None:
         """End what an earlier supervisor started and could not stop."""
-        folders = [self._data.root, *(self._data.sockets(name) for name in ("postgres", "valkey", "ray", "haproxy"))]
+        folders = [self._data.root, *(self._data.sockets(name) for name in SOCKETS)]
         for pid in {*self._record.sessions(), *servers_of(folders)} - {os.getsid(0)}:
             end_session(pid, grace_s=5.0)
 
@@ -138,14 +150,19 @@ class Supervisor:
         port = self._settings.serve.port
         if self._ray is not None and (holder := holder_of(port)):
             raise Conflict(f"port {port} is held by {holder}; stop it, or choose another with --port")
+        if self._models is not None:
+            self._models.check_port()
 
-    def _step(self, name: str, action: Callable[[], None]) -> None:
+    def _step(self, name: str, action: Callable[[], None], *, done: str = "ready") -> None:
         if self._stopping.is_set():
             return
         started = time.monotonic()
         self._report(f"{name} …")
         action()
-        self._report(f"{name}: ready in {time.monotonic() - started:.1f} s")
+        self._report(f"{name}: {done} in {time.monotonic() - started:.1f} s")
+
+    def _done(self, server: Server) -> str:
+        return "started" if server is self._models else "ready"
 
     def _remember(self) -> None:
         self._record.write({server.name: server.pid for server in self._servers if server.pid is not None})
@@ -165,7 +182,7 @@ class Supervisor:
         }
         ray = self._ray
         base = os.environ if ray is None else ray.environment() | {"RAY_ADDRESS": ray.address}
-        return {**base, **found}
+        return {**base, **found, **({} if self._models is None else self._models.settings())}
 
     def _deploy(self, *command: str) -> None:
         self._deployed = False
@@ -222,7 +239,7 @@ class Supervisor:
             for server in dead:
                 logger.error("%s ended unexpectedly; it is started again", server.name)
                 server.stop()
-                self._step(f"{server.name} (again)", server.start)
+                self._step(f"{server.name} (again)", server.start, done=self._done(server))
                 self._remember()
             if self._ray in dead:
                 self._deployed = False

@@ -15,6 +15,7 @@ from cluster.console import DataDirOption, data_dir, err, errors_explained, out
 from cluster.paths import DataDir
 from cluster.processes import spawn
 from cluster.supervisor import Supervisor
+from configs.model_profile import load_profile
 from configs.settings import Settings
 from memory.errors import Misconfigured, Unavailable
 
@@ -27,15 +28,19 @@ def up(
     port: Annotated[int | None, typer.Option(min=1, max=65534, help="Port of the HTTP API.")] = None,
     shards: Annotated[int | None, typer.Option(min=1, max=64, help="Agent shards.")] = None,
     replicas: Annotated[int | None, typer.Option(min=1, max=64, help="API replicas; several need HAProxy.")] = None,
+    models: Annotated[
+        str | None, typer.Option(help="Serve models too: a profile of configs/models, or a YAML file.")
+    ] = None,
 ) -> None:
     """Start PostgreSQL, Valkey, Ray, the agent shards and the HTTP API. Ctrl-C stops them."""
     with errors_explained():
         settings = _settings(port, shards, replicas)
         data = data_dir(data_dir_ or settings.data_dir)
+        profile = None if models is None else load_profile(models)
         if detach:
             _detached(data, sys.argv[1:])
             return
-        supervisor = Supervisor(settings, data, report=_say)
+        supervisor = Supervisor(settings, data, report=_say, models=profile)
         supervisor.run(on_ready=lambda: _welcome(supervisor, data))
 
 
@@ -62,6 +67,7 @@ def _welcome(supervisor: Supervisor, data: DataDir) -> None:
         f"Mnemoray is ready at {supervisor.url} (API documentation: {supervisor.url}/docs)",
         f"API key: {supervisor.api_key}",
         *_statistics(supervisor),
+        *_models(supervisor),
         "",
         "In a second terminal:",
         f"  {program} import {example} --agent demo --user ann{where}",
@@ -79,6 +85,11 @@ def _welcome(supervisor: Supervisor, data: DataDir) -> None:
 def _statistics(supervisor: Supervisor) -> list[str]:
     url = supervisor.haproxy_stats_url
     return [] if url is None else [f"Requests per replica: {url}"]
+
+
+def _models(supervisor: Supervisor) -> list[str]:
+    served = supervisor.models
+    return [] if served is None else [f"Models: {served.profile.url}, once they are loaded (log: {served.log})"]
 
 
 def _detached(data: DataDir, arguments: list[str]) -> None:
