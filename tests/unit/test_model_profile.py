@@ -91,6 +91,8 @@ def test_the_api_is_told_where_the_models_are(tmp_path: Path) -> None:
     assert ModelServer(profile, DataDir(tmp_path), python=python).settings() == {
         "MNEMORAY_MODELS__URL": "http://127.0.0.1:8790/v1",
         "MNEMORAY_MODELS__CLASSIFIER": "m",
+        "MNEMORAY_MODELS__CONTEXT_WINDOW": "8192",
+        "MNEMORAY_MODELS__MAX_OUTPUT_TOKENS": "1024",
     }
 
 
