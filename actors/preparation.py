@@ -10,22 +10,31 @@ import numpy as np
 from memory.phrasing import embedded_text, skill_text
 from memory.ports import Classifier, Embedder, Vectors
 from memory.records import Classification, Interaction
+from memory.trust import bounded
 from stores.postgres.writes import Prepared
 
 
 class Preparation:
     """Classifies and embeds a micro-batch: one classifier call, one embedder call."""
 
-    def __init__(self, classifier: Classifier, embedder: Embedder) -> None:
-        self._classifier = classifier
+    def __init__(self, classifier: Classifier, embedder: Embedder, *, promotion_floor: float) -> None:
+        self.classifier = classifier
         self._embedder = embedder
+        self._promotion_floor = promotion_floor
+
+    async def ready(self) -> None:
+        """Raises ``Unavailable`` or ``Misconfigured`` when nothing can be embedded now."""
+        await self._embedder.ready()
 
     async def prepare(self, interactions: Sequence[Interaction], attempts: Sequence[int]) -> list[Prepared]:
         """Everything the store needs, in order. Raises ``Unavailable`` when the embedder does not answer."""
         if not interactions:
             return []
-        classifications = await self._classifier.classify(interactions)
-        pairs = list(zip(interactions, classifications, strict=True))
+        classifications = await self.classifier.classify(interactions)
+        pairs = [
+            (interaction, bounded(found, interaction, promotion_floor=self._promotion_floor))
+            for interaction, found in zip(interactions, classifications, strict=True)
+        ]
         texts = [text for interaction, classification in pairs for text in _texts(interaction, classification)]
         rows = iter(await self._embedder.embed_documents(texts))
         vectors = [_take(rows, classification) for _, classification in pairs]

@@ -9,11 +9,13 @@ import threading
 from typing import Any
 
 import ray
+from ray.util.metrics import Counter
 
 from actors.service import ShardService
 from configs.settings import Settings
 from memory.rules import RuleClassifier
-from stores.models.minilm import MiniLM
+from stores.models.chat import Count
+from stores.models.embedder import open_embedder
 
 logger = logging.getLogger(__name__)
 NAMESPACE = "mnemoray"
@@ -33,8 +35,10 @@ class AgentShard:
     def __init__(self, name: str, settings: dict[str, Any]) -> None:
         configured = Settings.model_validate(settings)
         logging.basicConfig(level=configured.log_level.upper())
-        embedder = MiniLM(threads=configured.embedding.threads)
-        self._service = ShardService(name, configured, embedder=embedder, classifier=RuleClassifier())
+        embedder = open_embedder(configured.embedding)
+        self._service = ShardService(
+            name, configured, embedder=embedder, classifier=RuleClassifier(), count=_attempts()
+        )
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def _run(self) -> None:
@@ -50,6 +54,14 @@ class AgentShard:
 
     def pid(self) -> int:
         return os.getpid()
+
+
+def _attempts() -> Count:
+    """A counter among Ray's metrics: how the attempts at language models ended."""
+    counter = Counter(
+        "mnemoray_model_attempts", "Requests to language models, by outcome", tag_keys=("model", "outcome")
+    )
+    return lambda model, outcome: counter.inc(tags={"model": model, "outcome": outcome})
 
 
 def ensure_shard(name: str, settings: Settings) -> Any:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 
+from actors.consumer import Consumer
 from actors.preparation import Preparation
 from configs.settings import IngestSettings
 from memory.errors import Fenced, Unavailable
 from memory.records import Interaction, Settlement
 from stores.postgres.ledger import LedgerStore
 from stores.postgres.writes import Ownership, WriteStore, Written
-from stores.valkey.ingest import Delivery, PartitionReader
+from stores.valkey.codec import ExtractionRequest
+from stores.valkey.ingest import Delivery, ExtractionQueue, PartitionReader
 from stores.valkey.working import WorkingMemoryStore
 
 logger = logging.getLogger(__name__)
-MAX_BACKOFF_S = 30.0
 ABANDONED_MS = 10_000  # an entry that was delivered and not settled for so long has nobody who works on it
 
 
-class PartitionWorker:
+class PartitionWorker(Consumer):
     """Moves one partition's entries from Valkey to PostgreSQL, in order, in micro-batches.
 
     New entries are handled in batches. Entries that were delivered before (this shard crashed, lost the partition,
@@ -36,50 +36,17 @@ class PartitionWorker:
         store: WriteStore,
         ledger: LedgerStore,
         working: WorkingMemoryStore,
+        extractions: ExtractionQueue,
         settings: IngestSettings,
     ) -> None:
-        self._owner = owner
-        self._reader = reader
+        super().__init__(owner, reader, backoff_s=settings.retry_backoff_s)
         self._preparation = preparation
         self._store = store
         self._ledger = ledger
         self._working = working
+        self._extractions = extractions
         self._settings = settings
-        self._backoff_s = settings.retry_backoff_s
         self._reasons: dict[str, str] = {}  # entry id -> why its last attempt failed
-
-    @property
-    def owner(self) -> Ownership:
-        return self._owner
-
-    async def run(self) -> None:
-        """Consume until cancelled, or until another shard owns the partition."""
-        recovering = True
-        started = False
-        while True:
-            try:
-                if not started:
-                    await self._reader.ensure_group()
-                    started = True
-                recovering = await (self._recover() if recovering else self._consume())
-                self._backoff_s = self._settings.retry_backoff_s
-            except Fenced:
-                logger.info("partition %d belongs to another shard now", self._owner.partition)
-                return
-            except Unavailable as exc:
-                logger.warning("partition %d waits: %s", self._owner.partition, exc)
-                recovering = True
-                await self._back_off()
-            except Exception:
-                logger.exception(
-                    "partition %d: a batch failed, its entries are retried one by one", self._owner.partition
-                )
-                recovering = True
-                await self._back_off()
-
-    async def _back_off(self) -> None:
-        await asyncio.sleep(self._backoff_s)
-        self._backoff_s = min(MAX_BACKOFF_S, 2 * self._backoff_s)
 
     async def _consume(self) -> bool:
         """Handle the next new entries; returns whether entries wait to be recovered.
@@ -94,7 +61,10 @@ class PartitionWorker:
 
     async def _recover(self) -> bool:
         """Handle entries that were delivered before; returns whether some are left."""
-        await self._store.ping()  # an outage of PostgreSQL must not use up attempts
+        if not await self._reader.abandoned(0):
+            return False
+        await self._store.ping()  # an outage of PostgreSQL, or of the embedder, must not use up attempts
+        await self._preparation.ready()
         deliveries = await self._reader.reclaim(self._settings.batch_size, 0)
         failed = 0
         for delivery in deliveries:
@@ -132,9 +102,6 @@ class PartitionWorker:
         for delivery in unreadable:
             await self._bury(delivery)
         await self._handle_writes([d for d in deliveries if d.kind == "write" and d.interaction is not None])
-        for delivery in deliveries:
-            if delivery.kind == "extract" and delivery.error is None:
-                await self._handle_extraction(delivery)
 
     async def _handle_writes(self, deliveries: Sequence[Delivery]) -> None:
         pairs = [(d.interaction, d.attempts) for d in deliveries if d.interaction is not None]
@@ -143,19 +110,11 @@ class PartitionWorker:
         interactions, attempts = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
         prepared = await self._preparation.prepare(interactions, attempts)
         written = await self._store.persist(self._owner, prepared)
+        # Before they are settled: a redelivered write asks for its extraction again, and a settled one never does.
+        await self._extractions.add(
+            [_extraction(item.interaction) for item in prepared if not item.classification.complete]
+        )
         await self._finish(deliveries, written)
-
-    async def _handle_extraction(self, delivery: Delivery) -> None:
-        request = delivery.extraction
-        if request is None:
-            return
-        interaction = await self._store.pending_episode(request.tenant_id, request.agent_id, request.memory_id)
-        written = Written() if interaction is None else await self._extract(interaction, delivery.attempts)
-        await self._finish([delivery], written)
-
-    async def _extract(self, interaction: Interaction, attempts: int) -> Written:
-        (prepared,) = await self._preparation.prepare([interaction], [attempts])
-        return await self._store.extract(self._owner, prepared)
 
     async def _finish(self, deliveries: Sequence[Delivery], written: Written) -> None:
         settlements: list[Settlement] = list(written.settlements.values())
@@ -163,3 +122,7 @@ class PartitionWorker:
             revision = written.revisions[tenant_id, agent_id]
             await self._working.drop_skills(tenant_id, agent_id, self._owner.partition, revision=revision)
         await self._reader.settle(deliveries, revisions=written.revisions, settlements=settlements)
+
+
+def _extraction(interaction: Interaction) -> ExtractionRequest:
+    return ExtractionRequest(tenant_id=interaction.tenant_id, agent_id=interaction.agent_id, memory_id=interaction.id)

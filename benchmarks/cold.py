@@ -31,7 +31,7 @@ from memory.ports import Vectors
 from memory.records import AgentId, TenantId, Tier, UserId
 from migrations.runner import FixedSettings, migrate
 from stores.postgres.database import Database
-from stores.postgres.recall import RecallStore, Scope
+from stores.postgres.recall import Filters, RecallStore, Scope
 
 SIZES = (100, 1_000, 10_000, 30_000, 100_000)  # rows of the namespaces that are measured
 FILLER = 1_000  # rows of the namespaces around them
@@ -40,6 +40,11 @@ RECALL_TARGET = 0.95
 CLEARLY = 0.8  # share of the scan's time
 TENANT, AGENT, MODEL = TenantId("bench"), AgentId("bench"), "bench"
 EVERYTHING = 1_000_000_000
+#: An expression that no index serves.
+_EVERYTHING = (
+    "SELECT id FROM semantic_memory WHERE valid_until IS NULL AND NOT is_deleted "
+    "ORDER BY (embedding <=> %(vector)s) + 0 LIMIT %(limit)s"
+)
 GRAPHS = {
     f"ef {ef}, {tuples:,} tuples": RecallSettings(exact_below=0, ef_search=ef, max_scan_tuples=tuples)
     for ef, tuples in ((100, 20_000), (200, 200_000), (500, 200_000), (1_000, 200_000))
@@ -147,6 +152,33 @@ async def _search(
     return found[1:], median(times[1:])
 
 
+async def _measure_tenant(dsn: str, rows: int, queries: Vectors) -> list[Measurement]:
+    """The search over all agents: through the graph, against a scan of everything."""
+    settings = RecallSettings()
+    database = Database(dsn, pool_size=1)
+    await database.open()
+    store = RecallStore(database, settings)
+    truth, scans, found, times = [], [], [], []
+    for query in (queries[0], *queries):  # the first warms the caches
+        started = perf_counter()
+        async with database.transaction(TENANT) as connection:
+            cursor = await connection.execute(_EVERYTHING, {"vector": query, "limit": RECALL_AT})
+            truth.append([row["id"] for row in await cursor.fetchall()])
+        scanned = perf_counter()
+        candidates = await store.tenant_candidates(
+            TENANT, query, model=MODEL, tiers=[Tier.SEMANTIC], limit=settings.candidates, filters=Filters()
+        )
+        times.append((perf_counter() - scanned) * 1_000)
+        scans.append((scanned - started) * 1_000)
+        found.append([candidate.memory.id for candidate in candidates[:RECALL_AT]])
+    await database.close()
+    measured = (("whole tenant, scan", 1.0, scans), ("whole tenant, default", _recall(truth[1:], found[1:]), times))
+    return [
+        Measurement(size=rows, setting=name, recall=recall, p50_ms=median(taken[1:]))
+        for name, recall, taken in measured
+    ]
+
+
 def _recall(truth: Sequence[Sequence[object]], found: Sequence[Sequence[object]]) -> float:
     hits = sum(len(set(right) & set(got)) for right, got in zip(truth, found, strict=True))
     return hits / sum(len(right) for right in truth)
@@ -174,7 +206,7 @@ def crossover(measured: Sequence[Measurement]) -> dict[str, int | None]:
     """
     exact = {m.size: m.p50_ms for m in measured if m.setting == "exact"}
     answer: dict[str, int | None] = {}
-    for setting in sorted({m.setting for m in measured} - {"exact"}):
+    for setting in GRAPHS:
         answer[setting] = None
         for m in sorted((m for m in measured if m.setting == setting), key=lambda m: -m.size):
             if m.recall < RECALL_TARGET or m.p50_ms > CLEARLY * exact[m.size]:
@@ -193,7 +225,8 @@ async def run(dsn: str, *, rows: int, dimension: int, queries: int, seed: int = 
     started = perf_counter()
     await _fill(dsn, [*sizes, *filler], centres, rng)
     print(f"{sum(sizes) + sum(filler):,} rows loaded and indexed in {perf_counter() - started:.0f} s", flush=True)
-    return await _measure(dsn, sizes, centres, rng, queries)
+    measured = await _measure(dsn, sizes, centres, rng, queries)
+    return measured + await _measure_tenant(dsn, sum(sizes) + sum(filler), _questions(rng, centres, queries))
 
 
 def _report(measured: Sequence[Measurement], path: Path | None) -> None:

@@ -72,8 +72,8 @@ async def _measure(
 
 
 @asynccontextmanager
-async def _opened(*, queries: int) -> AsyncIterator[Services]:
-    """Fresh servers, and what an API replica opens on them."""
+async def servers(**settings: Any) -> AsyncIterator[Settings]:
+    """Fresh servers, migrated, and settings that name them."""
     data = _data_dir()
     postgres, valkey = PostgresServer(data), ValkeyServer(data)
     async with AsyncExitStack() as stack:
@@ -81,14 +81,17 @@ async def _opened(*, queries: int) -> AsyncIterator[Services]:
         for server in (postgres, valkey):
             stack.callback(server.stop)
             server.start()
-        settings = Settings(postgres_dsn=postgres.dsn, redis_url=valkey.url)
-        settings = settings.model_copy(
-            update={"recall": settings.recall.model_copy(update={"query_cache_size": 2 * queries})}
-        )
-        await migrate(
-            postgres.dsn, FixedSettings(partitions=settings.partitions, dimension=settings.embedding.dimension)
-        )
-        yield await open_services(settings, stack)
+        found = Settings(postgres_dsn=postgres.dsn, redis_url=valkey.url, **settings)
+        await migrate(postgres.dsn, FixedSettings(partitions=found.partitions, dimension=found.embedding.dimension))
+        yield found
+
+
+@asynccontextmanager
+async def _opened(*, queries: int) -> AsyncIterator[Services]:
+    """Fresh servers, and what an API replica opens on them."""
+    async with servers() as settings, AsyncExitStack() as stack:
+        recall = settings.recall.model_copy(update={"query_cache_size": 2 * queries})
+        yield await open_services(settings.model_copy(update={"recall": recall}), stack)
 
 
 def _data_dir() -> DataDir:

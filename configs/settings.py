@@ -13,6 +13,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
 
+from memory.trust import PROMOTION_FLOOR
+
 PROFILES = Path(__file__).parent / "profiles"
 
 
@@ -29,6 +31,12 @@ class IngestSettings(_Section):
     max_attempts: int = Field(5, gt=0, description="deliveries before an entry is dead-lettered")
     retry_backoff_s: float = Field(1.0, gt=0, description="wait after a failed batch, doubled up to 30 s")
     wait_timeout_s: float = Field(10.0, gt=0, description="how long wait=persistent waits before it answers 202")
+    promotion_floor: float = Field(
+        PROMOTION_FLOOR,
+        ge=0.0,
+        le=1.0,
+        description="confidence below which facts of the channels tool and external go into quarantine",
+    )
     idempotency_ttl_s: int = Field(86_400, gt=0, description="how long Valkey remembers an idempotency key")
 
 
@@ -38,6 +46,8 @@ class WorkingMemorySettings(_Section):
     ttl_s: int = Field(86_400, gt=0, description="time to live, refreshed on use")
     max_messages: int = Field(200, gt=0)
     max_bytes: int = Field(1_048_576, gt=0, description="messages, as stored")
+    summary_after: int = Field(20, gt=0, description="messages that left a session before they are summarised")
+    summary_tokens: int = Field(400, gt=0, description="of the running summary of what left")
     max_variables_bytes: int = Field(262_144, gt=0, description="variables and reasoning state, as stored")
 
 
@@ -66,7 +76,38 @@ class EmbeddingSettings(_Section):
 
     model: str = "all-MiniLM-L6-v2-onnx-int8"
     dimension: int = Field(384, gt=0, le=2000)
-    threads: int = Field(1, ge=1)
+    threads: int = Field(1, ge=1, description="of the built-in model")
+    url: str | None = Field(None, description="an OpenAI-compatible server that has the model; unset: the built-in one")
+    api_key: str | None = None
+    query_prefix: str = Field("", description="that the served model wants before a query")
+    document_prefix: str = Field("", description="the same before a text that is stored")
+    timeout_s: float = Field(10.0, gt=0, description="of one request to the server")
+
+
+class ModelSettings(_Section):
+    """Language models behind an OpenAI-compatible URL; without a URL the built-in rules do their work."""
+
+    url: str | None = Field(None, description="such as http://127.0.0.1:8100/v1")
+    api_key: str | None = None
+    classifier: str | None = Field(None, description="model that extracts facts and procedures; unset: the rules")
+    summarizer: str | None = Field(None, description="model that summarises; unset: extractive summaries")
+    context_window: int = Field(8_192, ge=512, description="of these models, in tokens, prompt and answer included")
+    max_output_tokens: int = Field(1_024, ge=16, description="of one classification")
+    timeout_s: float = Field(60.0, gt=0, description="of one attempt")
+    attempts: int = Field(3, ge=1, le=10, description="per interaction, before the built-in rules take its place")
+    concurrency: int = Field(16, ge=1, le=1_024, description="requests at a time, per shard and per API replica")
+    retry_after_s: float = Field(60.0, gt=0, description="until an interaction that the model failed at is tried again")
+    max_deliveries: int = Field(
+        5, ge=1, description="of an interaction to the model, before the rules have the last word"
+    )
+    summary_deadline_s: float = Field(5.0, gt=0, description="a context waits no longer for a summary")
+    prompts: Path | None = Field(None, description="a folder with prompts that take the place of the shipped ones")
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> ModelSettings:
+        if (self.classifier or self.summarizer) and not self.url:
+            raise ValueError("models.classifier and models.summarizer need models.url")
+        return self
 
 
 class ServeSettings(_Section):
@@ -108,6 +149,7 @@ class Settings(BaseSettings):
     recall: RecallSettings = RecallSettings()
     embedding: EmbeddingSettings = EmbeddingSettings()
     serve: ServeSettings = ServeSettings()
+    models: ModelSettings = ModelSettings()
 
     @model_validator(mode="after")
     def _data_dir_is_absolute(self) -> Settings:

@@ -9,6 +9,7 @@
     ├── Backpressure          accepted work is piling up; try again after ``retry_after_s``
     ├── Unavailable           a server this request needs does not answer; nothing was changed
     ├── Fenced                this shard no longer owns the partition it tried to write
+    ├── InvalidOutput         a model answered something that cannot be used
     └── Misconfigured         settings, schema or installed files do not fit together
 
 Every error has a stable ``code``; the HTTP layer maps classes to status codes and never parses text.
@@ -63,6 +64,12 @@ class Fenced(MnemorayError):
     """Another shard owns the partition now, or owns it under a later epoch."""
 
     code = "fenced"
+
+
+class InvalidOutput(MnemorayError):
+    """A model's answer is empty, malformed, out of bounds or repeats itself."""
+
+    code = "invalid_output"
 
 
 class Misconfigured(MnemorayError):

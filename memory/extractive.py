@@ -79,6 +79,8 @@ def _first_words(text: str, max_tokens: int, count: Callable[[str], int]) -> str
 class ExtractiveSummarizer:
     """The Summarizer port without a model."""
 
+    origin = "rules"
+
     def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
 

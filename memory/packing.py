@@ -103,6 +103,7 @@ class Context:
     budget: int
     used: int
     dropped: int
+    earlier: str = ""  # running summary of the session's messages that left it
 
 
 def plan(

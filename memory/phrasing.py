@@ -32,7 +32,16 @@ def indexed_text(memory: Memory) -> str:
 
 
 def context_text(memory: Memory) -> str:
-    """One memory as a line of a context."""
+    """One memory as an item of a context's list; a message of the session as it is.
+
+    Further lines are indented, so that no memory can pass for a heading or for another item.
+    """
+    if memory.tier is Tier.WORKING:
+        return memory.content
+    return "\n  ".join(_item(memory).splitlines())
+
+
+def _item(memory: Memory) -> str:
     if memory.tier is Tier.EPISODIC:
         return episode_text(memory.content, speaker=memory.speaker, occurred_at=memory.created_at)
     if memory.tier is Tier.PROCEDURAL:

@@ -25,6 +25,14 @@ class Embedder(Protocol):
     @property
     def dimension(self) -> int: ...
 
+    async def ready(self) -> None:
+        """Raises ``Unavailable`` or ``Misconfigured`` when texts cannot be embedded now."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close connections and threads."""
+        ...
+
     async def embed_documents(self, texts: Sequence[str]) -> Vectors:
         """Vectors of shape ``(len(texts), dimension)``. Raises ``Unavailable``."""
         ...
@@ -41,7 +49,12 @@ class Classifier(Protocol):
 
 
 class Summarizer(Protocol):
-    """Shortens a text to at most ``max_tokens`` tokens of the given counter; may return ''."""
+    """Shortens a text to at most ``max_tokens`` tokens of the given counter; may return ''. Never raises."""
+
+    @property
+    def origin(self) -> str:
+        """What makes the summaries: the built-in rules, or a model and its prompt's version."""
+        ...
 
     async def summarize(self, text: str, *, query: str, max_tokens: int) -> str: ...
 

@@ -39,6 +39,15 @@ class EventType(StrEnum):
     OUTCOME = "outcome"
 
 
+class Trust(StrEnum):
+    """Whose word a write is: the trust of the channel that it came through, as its caller says."""
+
+    SYSTEM = "system"  # the application's own: its database, its operators
+    USER = "user"  # the user whom the agent serves, or the agent speaking with that user
+    TOOL = "tool"  # what a tool returned
+    EXTERNAL = "external"  # anybody's: web pages, mail, documents of strangers
+
+
 class Outcome(StrEnum):
     SUCCESS = "success"
     FAILURE = "failure"
@@ -76,6 +85,15 @@ def expires_at(recorded_at: datetime, tier: RetentionTier) -> datetime | None:
     """
     period = RETENTION_PERIODS[tier]
     return None if period is None else recorded_at + period
+
+
+class ExtractionState(StrEnum):
+    """Whether facts and skills were taken from an episode."""
+
+    DONE = "done"
+    PENDING = "pending"  # a model has not read it yet; the built-in rules may have
+    FAILED = "failed"  # no model could read it, the rules did
+    OFF = "off"  # stored as given
 
 
 class FactScope(StrEnum):
@@ -141,6 +159,7 @@ class Interaction:
     skill: str | None = None  # name of the skill this interaction applied
     reward: float | None = None  # reward of applying that skill
     idempotency_key: str | None = None
+    trust: Trust = Trust.USER  # of the channel, never of the text
     reply_to: str | None = None  # channel of the replica that waits for the outcome
 
 
@@ -151,7 +170,9 @@ class Classification:
     importance: float  # 0.0 - 1.0
     facts: Sequence[FactDraft] = ()
     skills: Sequence[SkillDraft] = ()
+    quarantined: Sequence[FactDraft] = ()  # facts that are kept and not believed
     complete: bool = True  # False: the episode is kept and marked for later extraction
+    origin: str = "rules"  # what found them: the built-in rules, or a model and its prompt's version
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -174,6 +195,7 @@ class WorkingMemory:
     variables: Mapping[str, Any] = field(default_factory=dict)
     reasoning: Any = None  # intermediate reasoning state, any JSON value
     spilled: int = 0  # messages that left because of the session's bounds; they remain episodes
+    summary: str | None = None  # of messages that left, as far as they are summarised yet
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

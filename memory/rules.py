@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Literal
@@ -326,7 +326,11 @@ def _steps(text: str) -> list[str]:
 _OBLIGATION = re.compile(
     r"\b(?:I (?:have|need) to|I must(?! (?:have|be)\b)|remind me|don't forget|deadline)\b", re.IGNORECASE
 )
-_CORRECTION = re.compile(r"\b(?:no, I mean|I meant to say|actually,? (?:it's|it is|my))\b", re.IGNORECASE)
+_CORRECTION = re.compile(
+    r"\b(?:no, I mean|I meant\b|I misspoke|correction:|let me correct|that was wrong|made a mistake|"
+    r"actually,? (?:it's|it is|I|my)\b)",
+    re.IGNORECASE,
+)
 _BASE = {EventType.CONVERSATION: 0.45, EventType.OBSERVATION: 0.45, EventType.ACTION: 0.5, EventType.OUTCOME: 0.6}
 _OUTCOME_BONUS = {Outcome.SUCCESS: 0.1, Outcome.FAILURE: 0.2, Outcome.PARTIAL: 0.1, Outcome.UNKNOWN: 0.0}
 
@@ -336,6 +340,13 @@ class RuleClassifier:
 
     async def classify(self, interactions: Sequence[Interaction]) -> list[Classification]:
         return [classify(interaction) for interaction in interactions]
+
+
+class DeferringClassifier:
+    """The same for writes that a model reads later: they get an importance for now, and are marked."""
+
+    async def classify(self, interactions: Sequence[Interaction]) -> list[Classification]:
+        return [replace(classify(each), facts=each.facts, skills=(), complete=not each.infer) for each in interactions]
 
 
 def classify(interaction: Interaction) -> Classification:
@@ -359,9 +370,14 @@ def _importance(interaction: Interaction, content: str, facts: int) -> float:
     return round(min(1.0, max(0.0, score + bonus)), 3)
 
 
+def is_correction(content: str) -> bool:
+    """Whether the text takes back what was said before."""
+    return _CORRECTION.search(content) is not None
+
+
 def _weight_of(content: str) -> float:
     """What the text itself adds: duties and corrections weigh more, a greeting less. No word asks for more."""
     words = len(content[:2_000].split())
     weight = -0.05 if words < 4 else 0.02 if words > 40 else 0.0
     weight += 0.05 if _OBLIGATION.search(content) else 0.0
-    return weight + (0.05 if _CORRECTION.search(content) else 0.0)
+    return weight + (0.05 if is_correction(content) else 0.0)

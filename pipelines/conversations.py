@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from memory.errors import InvalidInput
-from memory.records import ID_MAX_LENGTH
+from memory.records import ID_MAX_LENGTH, Trust
+from memory.trust import lower_of
 from pipelines.documents import Place, documents
 
 LOCOMO_AGENT = "locomo"
@@ -31,7 +32,7 @@ _SESSION = re.compile(r"session_(\d+)\Z")
 _DATE_FORMAT = "%I:%M %p on %d %B, %Y"
 _FIELDS = frozenset(
     {"content", "user_id", "session_id", "event_type", "role", "speaker", "outcome", "importance", "retention_tier"}
-    | {"occurred_at", "metadata", "infer", "facts", "skill", "reward", "idempotency_key"}
+    | {"occurred_at", "metadata", "infer", "facts", "skill", "reward", "idempotency_key", "trust"}
 )
 _OTHER_NAMES = {"name": "speaker", "timestamp": "occurred_at", "created_at": "occurred_at"}
 _ROLES = {
@@ -68,6 +69,7 @@ class Defaults:
     agent_id: str | None = None
     user_id: str | None = None
     infer: bool | None = None  # None leaves it to the file
+    trust: Trust = Trust.USER  # of the file; what is in it may claim less, never more
 
 
 def read(file: Path, defaults: Defaults) -> Iterator[WriteItem | Skipped]:
@@ -138,6 +140,7 @@ def _turn(place: Place, turn: object, index: int, session: _Session, defaults: D
         "occurred_at": (session.start + timedelta(seconds=index)).isoformat(),
         "metadata": {"dia_id": dia_id, "sample_id": session.sample_id, "session": session.number},
         "infer": defaults.infer is not False,
+        "trust": _trust(place, None, defaults),
         "idempotency_key": _key("locomo", session.sample_id, dia_id, content),
     }
     return WriteItem(place=place, agent_id=defaults.agent_id or LOCOMO_AGENT, body=_without_none(body))
@@ -173,6 +176,8 @@ def _message(place: Place, value: Mapping[str, Any], defaults: Defaults) -> Writ
     body = {**_body(place, value), "content": content, "user_id": _user(place, value, defaults)}
     if defaults.infer is not None:
         body["infer"] = defaults.infer
+    if (trust := _trust(place, body.pop("trust", None), defaults)) is not None:
+        body["trust"] = trust
     if "idempotency_key" not in body:
         body["idempotency_key"] = _key("messages", agent_id, place.line, place.path, _canonical(body))
     return WriteItem(place=place, agent_id=agent_id, body=body)
@@ -200,6 +205,15 @@ def _user(place: Place, value: Mapping[str, Any], defaults: Defaults) -> str:
     if not isinstance(user_id, str):
         raise place.error("no user; pass --user, or give each object a user_id")
     return user_id
+
+
+def _trust(place: Place, said: object, defaults: Defaults) -> Trust | None:
+    """The less trusted of the file and what it says of itself; ``None`` for the usual one."""
+    try:
+        trust = defaults.trust if said is None else lower_of(defaults.trust, Trust(str(said)))
+    except ValueError as exc:
+        raise place.error(f"trust {said!r} is none of {', '.join(Trust)}") from exc
+    return None if trust is Trust.USER else trust
 
 
 def _text(place: Place, content: object) -> str:
@@ -240,8 +254,8 @@ def is_import_key(key: str) -> bool:
 
 
 def _canonical(body: Mapping[str, Any]) -> str:
-    """The same text for the same write; whether it is to be inferred from is no part of what it says."""
-    return json.dumps({name: item for name, item in body.items() if name != "infer"}, sort_keys=True)
+    """The same text for the same write; what is to be made of it is no part of what it says."""
+    return json.dumps({name: item for name, item in body.items() if name not in ("infer", "trust")}, sort_keys=True)
 
 
 def _without_none(body: Mapping[str, Any]) -> dict[str, Any]:

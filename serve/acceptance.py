@@ -69,6 +69,7 @@ def interaction_from(body: MemoryIn, tenant_id: TenantId, agent_id: AgentId, rep
         facts=tuple(_fact(fact) for fact in body.facts),
         skill=body.skill,
         reward=body.reward,
+        trust=body.trust,
         idempotency_key=body.idempotency_key,
         reply_to=reply_to,
     )

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from configs.settings import Settings
 from serve import problems
 from serve.middleware import BoundedBody, Measured, WholeSegments
-from serve.routes import agents, health, memories, operations, search, sessions, skills, tenant
+from serve.routes import agents, health, memories, operations, quarantine, search, sessions, skills, tenant
 from serve.schemas import Problem
 from serve.services import open_services
 
@@ -42,7 +42,7 @@ def build_app(settings: Settings) -> FastAPI:
         description=DESCRIPTION,
         lifespan=lifespan,
     )
-    for noun in (search, memories, sessions, skills, agents, operations, tenant):
+    for noun in (search, memories, quarantine, sessions, skills, agents, operations, tenant):
         app.include_router(noun.router, responses=errors)
     app.include_router(health.router)
     problems.install(app)

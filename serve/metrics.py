@@ -39,6 +39,15 @@ class Metrics:
             "Age of the oldest accepted write that is not settled",
             registry=self.registry,
         )
+        self.extraction_pending = Gauge(
+            "mnemoray_extraction_pending", "Stored episodes that no model has read yet", registry=self.registry
+        )
+        self._attempts = Counter(
+            "mnemoray_model_attempts",
+            "Requests to language models, by outcome",
+            ["model", "outcome"],
+            registry=self.registry,
+        )
         self.access_buffer = Gauge(
             "mnemoray_access_buffer", "Access statistics that wait to be written", registry=self.registry
         )
@@ -67,6 +76,9 @@ class Metrics:
 
     def observe_stage(self, stage: str, seconds: float) -> None:
         self._stages.labels(stage).observe(seconds)
+
+    def observe_attempt(self, model: str, outcome: str) -> None:
+        self._attempts.labels(model, outcome).inc()
 
     def render(self) -> bytes:
         return generate_latest(self.registry)

@@ -17,6 +17,7 @@ from memory.records import (
     Outcome,
     RetentionTier,
     Tier,
+    Trust,
     WriteState,
 )
 
@@ -111,7 +112,7 @@ class FactIn(_Body):
     subject: Annotated[Content, Field(max_length=256)] | None = None
     predicate: Annotated[Content, Field(max_length=128)] | None = None
     object: Annotated[Content, Field(max_length=4096)] | None = None
-    confidence: Unit = 0.7
+    confidence: Unit = Field(0.7, description="limited by the trust of the write's channel")
     scope: FactScope = FactScope.USER
     valid_from: Timestamp | None = None
 
@@ -125,8 +126,12 @@ class MemoryIn(_Body):
     event_type: EventType = EventType.CONVERSATION
     role: Literal["user", "assistant", "system", "tool"] = "user"
     speaker: Label | None = Field(None, description="who said it, by name")
+    trust: Trust = Field(
+        Trust.USER,
+        description="the channel it came through; facts from tool and external may go into quarantine",
+    )
     outcome: Outcome | None = None
-    importance: Unit | None = Field(None, description="left out, the classifier decides")
+    importance: Unit | None = Field(None, description="left out, the classifier decides, within the channel's limit")
     retention_tier: RetentionTier | None = None
     occurred_at: Timestamp | None = Field(None, description="RFC 3339 with offset; left out, now")
     metadata: JsonObject = Field(default_factory=dict)
@@ -343,6 +348,7 @@ class ContextOut(BaseModel):
 
     items: list[ContextItem]
     messages: list[Message]
+    earlier: str | None = Field(None, description="what left the session's working memory, summarised")
     tokens_used: int
     tokens_available: int
     dropped: int
@@ -400,6 +406,7 @@ class SessionOut(BaseModel):
     variables: dict[str, Any]
     reasoning: Any = None
     spilled: int
+    summary: str | None = Field(None, description="of messages that left, as far as they are summarised yet")
 
 
 class VariablesIn(_Body):

@@ -10,7 +10,6 @@ import faiss
 
 from configs.settings import RecallSettings, Settings
 from memory.errors import Misconfigured
-from memory.extractive import ExtractiveSummarizer
 from memory.ports import Embedder, Summarizer, TokenCounter
 from memory.terms import Analyzer
 from serve.acceptance import Acceptance
@@ -19,14 +18,16 @@ from serve.metrics import Metrics
 from serve.recall import Recall
 from serve.resident.cache import ResidentCache
 from serve.resident.index import ResidentIndex
-from stores.models.minilm import MiniLM
+from stores.models.embedder import open_embedder
 from stores.models.stemming import language
+from stores.models.summarizer import open_summarizer
 from stores.models.tokens import BpeCounter
 from stores.postgres.access import AccessStore
 from stores.postgres.agents import AgentStore
 from stores.postgres.database import Database
 from stores.postgres.ledger import LedgerStore
 from stores.postgres.memories import MemoryStore
+from stores.postgres.quarantine import QuarantineStore
 from stores.postgres.recall import RecallStore
 from stores.postgres.resident import ResidentStore
 from stores.postgres.skills import SkillStore
@@ -46,6 +47,7 @@ class Services:
     working: WorkingMemoryStore
     acceptance: Acceptance
     memories: MemoryStore
+    quarantine: QuarantineStore
     skills: SkillStore
     agents: AgentStore
     ledger: LedgerStore
@@ -54,15 +56,6 @@ class Services:
     embedder: Embedder
     tokens: TokenCounter
     summarizer: Summarizer
-
-
-def load_embedder(settings: Settings, *, query_cache_size: int = 0) -> MiniLM:
-    """The configured embedding model. Raises ``Misconfigured`` for one that is not served here."""
-    embedder = MiniLM(threads=settings.embedding.threads, query_cache_size=query_cache_size)
-    wanted = (settings.embedding.model, settings.embedding.dimension)
-    if wanted != (embedder.model, embedder.dimension):
-        raise Misconfigured(f"embedding {wanted} is not available; this release embeds with {embedder.model}, 384")
-    return embedder
 
 
 async def open_services(settings: Settings, stack: AsyncExitStack) -> Services:
@@ -83,14 +76,27 @@ async def open_services(settings: Settings, stack: AsyncExitStack) -> Services:
     access.open()
     stack.push_async_callback(access.close)
     faiss.omp_set_num_threads(1)  # searches run side by side; one that waits for helpers would only be slower
-    services = _wire(settings, database, valkey, listener, access)
+    metrics, tokens = Metrics(), BpeCounter()
+    embedder = open_embedder(settings.embedding, query_cache_size=settings.recall.query_cache_size)
+    stack.push_async_callback(embedder.aclose)
+    summarizer = open_summarizer(settings.models, tokens, count=metrics.observe_attempt, stack=stack)
+    services = _wire(settings, database, valkey, listener, access, metrics, tokens, embedder, summarizer)
     stack.push_async_callback(services.recall.residents.close)
     return services
 
 
-def _wire(settings: Settings, database: Database, valkey: Valkey, listener: Listener, access: AccessBuffer) -> Services:
-    metrics, tokens, ledger = Metrics(), BpeCounter(), LedgerStore(database)
-    embedder = load_embedder(settings, query_cache_size=settings.recall.query_cache_size)
+def _wire(
+    settings: Settings,
+    database: Database,
+    valkey: Valkey,
+    listener: Listener,
+    access: AccessBuffer,
+    metrics: Metrics,
+    tokens: TokenCounter,
+    embedder: Embedder,
+    summarizer: Summarizer,
+) -> Services:
+    ledger = LedgerStore(database)
     streams = IngestStreams(valkey, ingest=settings.ingest, working=settings.working)
     working = WorkingMemoryStore(valkey, settings.working)
     return Services(
@@ -107,6 +113,7 @@ def _wire(settings: Settings, database: Database, valkey: Valkey, listener: List
             wait_timeout_s=settings.ingest.wait_timeout_s,
         ),
         memories=MemoryStore(database),
+        quarantine=QuarantineStore(database),
         skills=SkillStore(database),
         agents=AgentStore(database),
         ledger=ledger,
@@ -114,7 +121,7 @@ def _wire(settings: Settings, database: Database, valkey: Valkey, listener: List
         recall=_recall(settings.recall, database, working, embedder, access, metrics),
         embedder=embedder,
         tokens=tokens,
-        summarizer=ExtractiveSummarizer(tokens),
+        summarizer=summarizer,
     )
 
 

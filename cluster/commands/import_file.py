@@ -17,6 +17,7 @@ from cluster.api import Api, KeyOption, UrlOption, connected
 from cluster.console import DataDirOption, JsonOption, err, errors_explained, out, print_json
 from cluster.exit_codes import ExitCode
 from memory.errors import InvalidInput
+from memory.records import Trust
 from pipelines.conversations import Defaults, Skipped, WriteItem, read
 from serve.schemas import MemoryIn
 
@@ -28,6 +29,9 @@ def import_file(
     file: Annotated[Path, typer.Argument(help="LoCoMo JSON, JSON lines, or a JSON list of chat messages.")],
     agent: Annotated[str | None, typer.Option("--agent", help="Whose memory; objects may name another.")] = None,
     user: Annotated[str | None, typer.Option("--user", help="Whom it is about; objects may name another.")] = None,
+    trust: Annotated[
+        Trust, typer.Option("--trust", help="The channel the file came through; objects may name a less trusted one.")
+    ] = Trust.USER,
     infer: Annotated[bool | None, typer.Option("--infer/--no-infer", help="Extract facts and skills or not.")] = None,
     wait_s: Annotated[float, typer.Option("--wait", min=0, help="Seconds to wait until all is stored.")] = 600.0,
     url: UrlOption = None,
@@ -36,7 +40,7 @@ def import_file(
     as_json: JsonOption = False,
 ) -> None:
     """Import conversations. Run it again after an interruption: what is already there is not stored twice."""
-    defaults = Defaults(agent_id=agent, user_id=user, infer=infer)
+    defaults = Defaults(agent_id=agent, user_id=user, infer=infer, trust=trust)
     tally = importing.Tally()
     with errors_explained():
         total, tally.counts["skipped"] = _checked(file, defaults)

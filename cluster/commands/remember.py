@@ -9,6 +9,7 @@ import typer
 from cluster.api import AgentOption, Api, KeyOption, UrlOption, UserOption, connected, path
 from cluster.console import DataDirOption, JsonOption, out, print_json
 from cluster.exit_codes import ExitCode
+from memory.records import Trust
 
 
 def remember(
@@ -16,6 +17,7 @@ def remember(
     agent: AgentOption,
     user: UserOption,
     session: Annotated[str, typer.Option("--session", help="The conversation it belongs to.")] = "default",
+    trust: Annotated[Trust, typer.Option(help="The channel it came through.")] = Trust.USER,
     infer: Annotated[bool, typer.Option(help="Extract facts and skills from it.")] = True,
     url: UrlOption = None,
     key: KeyOption = None,
@@ -24,7 +26,7 @@ def remember(
 ) -> None:
     """Remember a text, and wait until it is stored."""
     with connected(url, key, data_dir_) as api:
-        accepted = _write(api, text, agent=agent, user=user, session=session, infer=infer)
+        accepted = _write(api, agent, content=text, user_id=user, session_id=session, trust=trust, infer=infer)
     if as_json:
         print_json(accepted)
     else:
@@ -33,9 +35,8 @@ def remember(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _write(api: Api, text: str, *, agent: str, user: str, session: str, infer: bool) -> dict[str, Any]:
-    body = {"content": text, "user_id": user, "session_id": session, "infer": infer, "wait": "persistent"}
-    accepted: dict[str, Any] = api.post(path("agents", agent, "memories"), body)
+def _write(api: Api, agent: str, **body: Any) -> dict[str, Any]:
+    accepted: dict[str, Any] = api.post(path("agents", agent, "memories"), body | {"wait": "persistent"})
     return accepted
 
 

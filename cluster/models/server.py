@@ -20,6 +20,8 @@ FIRST_PAUSE_S = 1.0
 MAX_PAUSE_S = 60.0
 STEADY_S = 600.0  # a run this long was a success: the next pause is a short one again
 
+MAX_OUTPUT_TOKENS = 1_024  # of one classification; what it says is short
+
 
 class ModelServer:
     """One process in ``.venv-llm``; its session holds a Ray and the engines.
@@ -81,11 +83,7 @@ class ModelServer:
 
     def settings(self) -> Mapping[str, str]:
         """What the API and the shards must see to use these models."""
-        found = {"MNEMORAY_MODELS__URL": self.profile.url}
-        for role in (Role.CLASSIFIER, Role.SUMMARIZER):
-            if model := self.profile.model_for(role):
-                found[f"MNEMORAY_MODELS__{role.name}"] = model.name
-        return found
+        return settings_of(self.profile)
 
     def _environment(self) -> dict[str, str]:
         # Another Ray's address and Serve settings must not reach this one.
@@ -99,3 +97,28 @@ class ModelServer:
             "VLLM_NO_USAGE_STATS": "1",
             "PYTHONUNBUFFERED": "1",
         }
+
+
+def settings_of(profile: ModelProfile) -> dict[str, str]:
+    """The environment in which the API and the shards use these models."""
+    writing = {
+        role: model for role in (Role.CLASSIFIER, Role.SUMMARIZER) if (model := profile.model_for(role)) is not None
+    }
+    found = {f"MNEMORAY_MODELS__{role.name}": model.name for role, model in writing.items()}
+    if writing:
+        window = min(model.max_model_len for model in writing.values())
+        found |= {
+            "MNEMORAY_MODELS__URL": profile.url,
+            "MNEMORAY_MODELS__CONTEXT_WINDOW": str(window),
+            "MNEMORAY_MODELS__MAX_OUTPUT_TOKENS": str(min(MAX_OUTPUT_TOKENS, window // 4)),
+        }
+    model = profile.model_for(Role.EMBEDDING)
+    if model is not None and model.embedding is not None:
+        found |= {
+            "MNEMORAY_EMBEDDING__URL": profile.url,
+            "MNEMORAY_EMBEDDING__MODEL": model.name,
+            "MNEMORAY_EMBEDDING__DIMENSION": str(model.embedding.dimension),
+            "MNEMORAY_EMBEDDING__QUERY_PREFIX": model.embedding.query_prefix,
+            "MNEMORAY_EMBEDDING__DOCUMENT_PREFIX": model.embedding.document_prefix,
+        }
+    return found

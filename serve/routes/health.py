@@ -10,6 +10,7 @@ from fastapi import APIRouter, Response
 from memory.errors import Unavailable
 from serve.dependencies import Open
 from serve.services import Services
+from stores.valkey import keys
 
 router = APIRouter(tags=["health"])
 CHECK_TIMEOUT_S = 2.0
@@ -50,10 +51,11 @@ async def metrics(services: Open) -> Response:
     """Prometheus text format."""
     try:
         backlog = await services.streams.backlog(services.settings.partitions)
-    except Unavailable:
-        backlog = None  # the other metrics are still worth scraping
-    if backlog is not None:
+        extractions = await services.streams.backlog(services.settings.partitions, stream=keys.extractions)
         services.metrics.pending.set(backlog.entries)
         services.metrics.lag.set(backlog.oldest_age_s)
+        services.metrics.extraction_pending.set(extractions.entries)
+    except Unavailable:
+        pass  # the other metrics are still worth scraping
     services.metrics.access_buffer.set(len(services.access))
     return Response(services.metrics.render(), media_type="text/plain; version=0.0.4")

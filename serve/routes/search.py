@@ -72,6 +72,7 @@ async def context(body: ContextIn, agent: Agent, services: Open) -> ContextOut:
         ratios=_ratios(body, answer),
         hand_over=body.hand_over,
         query=body.query,
+        earlier=answer.working.summary,
     )
     return _context_out(built, available, body)
 
@@ -94,6 +95,7 @@ def _context_out(built: Context, available: int, body: ContextIn) -> ContextOut:
     ]
     return ContextOut(
         items=items,
+        earlier=built.earlier or None,
         messages=messages_of(built, system_prompt=body.system_prompt, query=body.query),
         tokens_used=built.used,
         tokens_available=available,

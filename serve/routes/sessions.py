@@ -27,7 +27,13 @@ def _key(agent: AgentScope, session_id: str, user_id: str) -> SessionKey:
 def _out(working: WorkingMemory) -> SessionOut:
     messages = [WorkingMessageOut.model_validate(message, from_attributes=True) for message in working.messages]
     variables = dict(working.variables)
-    return SessionOut(messages=messages, variables=variables, reasoning=working.reasoning, spilled=working.spilled)
+    return SessionOut(
+        messages=messages,
+        variables=variables,
+        reasoning=working.reasoning,
+        spilled=working.spilled,
+        summary=working.summary,
+    )
 
 
 @router.get("")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
@@ -16,6 +15,7 @@ from tokenizers import Tokenizer
 
 from memory.errors import Misconfigured
 from memory.ports import Vectors
+from stores.models.queries import QueryCache
 
 MODEL = "all-MiniLM-L6-v2-onnx-int8"
 DIMENSION = 384
@@ -35,8 +35,7 @@ class MiniLM:
         self._session = _session(threads)
         self._inputs = {node.name for node in self._session.get_inputs()}
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="embed")
-        self._cache: OrderedDict[str, Vectors] = OrderedDict()
-        self._cache_size = query_cache_size
+        self._queries = QueryCache(query_cache_size)
 
     async def embed_documents(self, texts: Sequence[str]) -> Vectors:
         """Unit vectors of shape ``(len(texts), 384)``."""
@@ -44,17 +43,18 @@ class MiniLM:
 
     async def embed_query(self, text: str) -> Vectors:
         """Unit vector of shape ``(384,)``; recent queries are remembered."""
-        if (known := self._cache.get(text)) is not None:
-            self._cache.move_to_end(text)
-            return known
+        return await self._queries.get(text, lambda: self._first(text))
+
+    async def _first(self, text: str) -> Vectors:
         vector: Vectors = (await self.embed_documents([text]))[0]
-        self._remember(text, vector)
         return vector
 
-    def _remember(self, text: str, vector: Vectors) -> None:
-        self._cache[text] = vector
-        while len(self._cache) > self._cache_size:
-            self._cache.popitem(last=False)
+    async def aclose(self) -> None:
+        """End its thread; what runs in it is finished first."""
+        self._threads.shutdown(wait=False)
+
+    async def ready(self) -> None:
+        """It is, once loaded."""
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """The same, in the caller's thread. Texts run in batches of similar length: padding costs time."""

@@ -32,6 +32,7 @@ from memory.records import (
 from stores.postgres import cursors, queries, rows
 from stores.postgres.agents import lock_agent
 from stores.postgres.database import Connection, Database
+from stores.postgres.quarantine import find_quarantined
 
 _SQL = queries.load("memories")
 _PERSISTENT = (Tier.EPISODIC, Tier.SEMANTIC, Tier.PROCEDURAL)
@@ -209,6 +210,9 @@ async def _get(
             memory = rows.OF_TIER[tier](found[0])
             sources = [MemoryId(row["source_id"]) for row in await _rows(connection, "sources", key)]
             return replace(memory, source_ids=sources or memory.source_ids), found[0]
+    if held := await find_quarantined(connection, tenant_id, agent_id, memory_id):
+        sources = [MemoryId(row["source_id"]) for row in await _rows(connection, "sources", key)]
+        return replace(rows.quarantined(held), source_ids=sources), held
     raise NotFound(f"agent {agent_id!r} has no memory {memory_id}")
 
 
@@ -222,6 +226,8 @@ def _place(memory: Memory) -> tuple[datetime, UUID]:
 
 def _check(memory: Memory, patch: Patch) -> None:
     """A change that its tier does not have is refused, not ignored."""
+    if memory.details.get("quarantined"):
+        raise Conflict(f"the fact {memory.id} is in quarantine; release it first, or delete it")
     if memory.tier is Tier.PROCEDURAL and (patch.content or patch.importance is not None):
         raise InvalidInput("a skill's content and success rate are not patched: PUT the skill, or POST its outcomes")
     if memory.tier is not Tier.EPISODIC and (patch.outcome or patch.retention_tier):
@@ -310,6 +316,9 @@ class _Removal:
             session = {"user_id": user_id, "session_id": session_id, "removed": removed}
             await self._connection.execute(_SQL["uncount_episodes"], self._owner | session)
         facts = await self._delete(Tier.SEMANTIC, by_tier)
+        if by_tier[Tier.SEMANTIC]:  # live or in quarantine
+            values = self._owner | {"ids": by_tier[Tier.SEMANTIC]}
+            await self._connection.execute(_SQL["delete_quarantined"], values)
         for namespace_id, removed in Counter(row["namespace_id"] for row in facts).items():
             await self._connection.execute(_SQL["uncount_facts"], {"namespace_id": namespace_id, "removed": removed})
         if by_tier[Tier.PROCEDURAL]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from memory.records import AgentId, EventType, Memory, MemoryId, Outcome, SessionId, Tier, UserId
@@ -34,6 +35,7 @@ def episode(row: Row) -> Memory:
             "retention_tier": row["retention_tier"],
             "extraction": row["extraction"],
             "skill": row["skill"],
+            "trust": row["trust"],
         },
     )
 
@@ -67,6 +69,14 @@ def fact(row: Row) -> Memory:
             "valid_until": None if row["valid_until"] is None else row["valid_until"].isoformat(),
         },
     )
+
+
+def quarantined(row: Row) -> Memory:
+    """A fact that is not recalled; it was never superseded or used."""
+    unset = dict.fromkeys(("source_episode_id", "supersedes", "last_accessed_at", "valid_until", "expires_at"))
+    memory = fact({**unset, "access_count": 0, **row})
+    sources = [MemoryId(each) for each in row.get("sources") or ()]
+    return replace(memory, source_ids=sources, details={**memory.details, "quarantined": True})
 
 
 def skill(row: Row) -> Memory:

@@ -18,6 +18,7 @@ from memory.records import (
     AgentId,
     Classification,
     EventType,
+    ExtractionState,
     FactDraft,
     FactScope,
     Interaction,
@@ -28,15 +29,20 @@ from memory.records import (
     Settlement,
     SkillDraft,
     TenantId,
+    Trust,
     UserId,
     WriteState,
     expires_at,
     namespace_of,
 )
+from memory.rules import is_correction
 from stores.postgres import queries
 from stores.postgres.agents import lock_agents
+from stores.postgres.beliefs import confirm, meet
+from stores.postgres.beliefs import settle as settle_beliefs
 from stores.postgres.database import Connection, Database, set_tenant
 from stores.postgres.ledger import LedgerEntry, find_idempotent, settle
+from stores.postgres.quarantine import hold
 from stores.postgres.shards import fence
 from stores.postgres.skills import count_outcome, upsert_skill
 
@@ -99,15 +105,15 @@ class WriteStore:
                 await _TenantBatch(connection, tenant_id, owner.partition, self._model, written).store(group)
         return written
 
-    async def extract(self, owner: Ownership, item: Prepared) -> Written:
-        """Store what was extracted from an episode that is stored already."""
+    async def extract(self, owner: Ownership, item: Prepared, *, state: ExtractionState) -> Written:
+        """Store what was extracted from a stored episode, unless that was deleted, changed or settled meanwhile."""
         written = Written()
         interaction = item.interaction
         async with self._database.connection() as connection, connection.transaction():
             await fence(connection, owner.partition, owner.shard, owner.epoch)
             await set_tenant(connection, interaction.tenant_id)
             batch = _TenantBatch(connection, interaction.tenant_id, owner.partition, self._model, written)
-            await batch.derive(item)
+            await batch.derive(item, state)
         return written
 
     async def pending_episode(self, tenant_id: TenantId, agent_id: AgentId, memory_id: MemoryId) -> Interaction | None:
@@ -118,9 +124,9 @@ class WriteStore:
         if row is None:
             return None
         times = {"accepted_at": row.pop("recorded_at"), "occurred_at": row.pop("created_at")}
-        outcome, event_type = row.pop("outcome"), EventType(row.pop("event_type"))
+        outcome, event_type, trust = row.pop("outcome"), EventType(row.pop("event_type")), Trust(row.pop("trust"))
         said = None if outcome is None else Outcome(outcome)
-        return Interaction(**row, **times, event_type=event_type, outcome=said)
+        return Interaction(**row, **times, event_type=event_type, outcome=said, trust=trust)
 
     async def ping(self) -> None:
         """Raises ``Unavailable`` when the server does not answer."""
@@ -168,14 +174,27 @@ class _TenantBatch:
             self._settle(item, WriteState.STORED, memory_ids=(item.interaction.id, *derived[item.interaction.id]))
         await settle(self._connection, self._tenant_id, [self._entry(item) for item in items])
 
-    async def derive(self, item: Prepared) -> None:
-        """Facts and skills of an episode that is stored already."""
+    async def derive(self, item: Prepared, state: ExtractionState) -> None:
+        """Facts and skills of an episode that is stored already.
+
+        A model takes its time: the episode may be gone by now. Deletions take the agent's lock, too, so that what is
+        seen under it stays true until the transaction ends.
+        """
         interaction = item.interaction
         revisions, _ = await self._lock({interaction.agent_id})
+        key = {
+            "id": interaction.id,
+            "created_at": interaction.occurred_at,
+            "tenant_id": self._tenant_id,
+            "content_hash": content_hash(interaction.content),
+            "state": state,
+            "importance": item.classification.importance,
+            "revision": revisions[interaction.agent_id],
+        }
+        if not await self._rows("settle_extraction", key):
+            return
         self._written.skilled.add((self._tenant_id, interaction.agent_id))
         await self._derive(item, revisions)
-        key = {"id": interaction.id, "created_at": interaction.occurred_at, "tenant_id": self._tenant_id}
-        await self._connection.execute(_SQL["extraction_done"], key)
 
     async def _lock(self, agents: set[AgentId]) -> tuple[Mapping[AgentId, int], Mapping[AgentId, Mapping[str, str]]]:
         pairs = [(agent_id, self._partition) for agent_id in sorted(agents)]
@@ -253,11 +272,13 @@ class _TenantBatch:
             "content_hash": content_hash(interaction.content),
             "outcome": interaction.outcome,
             "importance": item.classification.importance,
+            "importance_given": interaction.importance is not None,
             "embedding": item.vector,
             "embedding_model": self._model,
             "retention_tier": tier,
             "extraction": _extraction_state(item),
             "skill": interaction.skill,
+            "trust": interaction.trust,
             "metadata": Jsonb(dict(interaction.metadata)),
             "revision": revision,
             "created_at": interaction.occurred_at,
@@ -275,14 +296,46 @@ class _TenantBatch:
         revision = revisions[item.interaction.agent_id]
         facts = zip(item.classification.facts, item.fact_vectors, strict=True)
         skills = zip(item.classification.skills, item.skill_vectors, strict=True)
-        stored = [await self._store_fact(item.interaction, fact, vector, revision) for fact, vector in facts]
+        origin = item.classification.origin
+        stored = [await self._store_fact(item.interaction, fact, vector, revision, origin) for fact, vector in facts]
+        stored += [
+            await self._hold(item.interaction, fact, revision, origin) for fact in item.classification.quarantined
+        ]
         return stored + [await self._store_skill(item.interaction, skill, vector, revision) for skill, vector in skills]
 
-    async def _store_fact(self, source: Interaction, draft: FactDraft, vector: Vectors, revision: int) -> MemoryId:
+    async def _store_fact(
+        self, source: Interaction, draft: FactDraft, vector: Vectors, revision: int, origin: str
+    ) -> MemoryId:
+        values = await self._fact_values(source, draft, revision, origin)
+        values |= {"source_id": source.id, "embedding": vector, "embedding_model": self._model}
+        fact_id = MemoryId(await self._believe(values, correction=is_correction(source.content)))
+        await self._add_source(source, fact_id, "semantic")
+        return fact_id
+
+    async def _believe(self, values: dict[str, Any], *, correction: bool) -> UUID:
+        """Store a fact beside what is believed already; the id of the row that says it now."""
+        meeting = await meet(self._connection, values, correction=correction)
+        if meeting.same is not None:
+            await confirm(self._connection, meeting.same, values)
+            return meeting.same
+        (row,) = await self._rows("upsert_fact", values)
+        if row["added"]:
+            await self._connection.execute(_SQL["count_fact"], {"namespace_id": values["namespace_id"], "added": 1})
+        await settle_beliefs(self._connection, row["id"], values, meeting)
+        found: UUID = row["id"]
+        return found
+
+    async def _hold(self, source: Interaction, draft: FactDraft, revision: int, origin: str) -> MemoryId:
+        held = await hold(self._connection, await self._fact_values(source, draft, revision, origin))
+        await self._add_source(source, held, "semantic")
+        return held
+
+    async def _fact_values(self, source: Interaction, draft: FactDraft, revision: int, origin: str) -> dict[str, Any]:
         name = namespace_of(draft.scope, source.user_id)
         user_id = source.user_id if draft.scope is FactScope.USER else None
         namespace = await self._namespace(source.agent_id, draft.scope, name, user_id)
-        values = namespace | {
+        supplied = any(draft.fact == each.fact for each in source.facts)
+        return namespace | {
             "tenant_id": self._tenant_id,
             "agent_id": source.agent_id,
             "user_id": user_id,
@@ -292,18 +345,11 @@ class _TenantBatch:
             "predicate": draft.predicate,
             "object": draft.object,
             "confidence": draft.confidence,
-            "source_id": source.id,
-            "embedding": vector,
-            "embedding_model": self._model,
             "content_hash": content_hash(draft.fact),
             "valid_from": draft.valid_from or source.occurred_at,
+            "metadata": Jsonb({"origin": "caller" if supplied else origin, "trust": source.trust}),
             "revision": revision,
         }
-        (row,) = await self._rows("upsert_fact", values)
-        if row["inserted"]:
-            await self._connection.execute(_SQL["count_fact"], namespace | {"added": 1})
-        await self._add_source(source, MemoryId(row["id"]), "semantic")
-        return MemoryId(row["id"])
 
     async def _namespace(self, agent_id: AgentId, scope: FactScope, name: str, user_id: str | None) -> dict[str, Any]:
         owner = "" if scope is FactScope.WORLD else agent_id
@@ -376,10 +422,10 @@ def idempotency_hash(interaction: Interaction) -> str | None:
     return None if key is None else hashlib.sha256(key.encode()).hexdigest()
 
 
-def _extraction_state(item: Prepared) -> str:
+def _extraction_state(item: Prepared) -> ExtractionState:
     if not item.interaction.infer:
-        return "off"
-    return "done" if item.classification.complete else "pending"
+        return ExtractionState.OFF
+    return ExtractionState.DONE if item.classification.complete else ExtractionState.PENDING
 
 
 def _pool(tenant_id: str, agent_id: str, name: str) -> int:

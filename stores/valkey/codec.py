@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -21,12 +21,17 @@ from memory.records import (
     Interaction,
     MemoryId,
     Outcome,
+    Partition,
     RetentionTier,
+    SessionId,
     Settlement,
     TenantId,
+    Trust,
+    UserId,
     WorkingMessage,
     WriteState,
 )
+from stores.valkey.keys import SessionKey
 
 VERSION = 1
 
@@ -52,8 +57,17 @@ def dumps(value: Any) -> bytes:
     return json.dumps(value, default=_plain, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
 
 
+def _fields(interaction: Interaction) -> dict[str, Any]:
+    """All fields. The usual trust is left out, so that entries and fingerprints of writes that do not speak of it are
+    what they were before there was any, for code of before, too."""
+    values = asdict(interaction)
+    if interaction.trust is Trust.USER:
+        del values["trust"]
+    return values
+
+
 def encode_interaction(interaction: Interaction) -> bytes:
-    return dumps({"v": VERSION, **asdict(interaction)})
+    return dumps({"v": VERSION, **_fields(interaction)})
 
 
 def decode_interaction(data: bytes) -> Interaction:
@@ -75,6 +89,7 @@ def _typed_interaction(found: Mapping[str, Any]) -> dict[str, Any]:
         "event_type": EventType(found["event_type"]),
         "outcome": None if found["outcome"] is None else Outcome(found["outcome"]),
         "retention_tier": None if found["retention_tier"] is None else RetentionTier(found["retention_tier"]),
+        "trust": Trust(found.get("trust", Trust.USER)),
         "facts": tuple(_fact(fact) for fact in found["facts"]),
     }
 
@@ -98,8 +113,7 @@ def fingerprint(interaction: Interaction, *, occurred_now: bool) -> bytes:
     ``occurred_now``: the caller gave no time, so the time of the request is not part of the comparison.
     """
     ignored = _OF_THE_ATTEMPT | ({"occurred_at"} if occurred_now else set())
-    values = asdict(interaction)
-    return dumps({field.name: values[field.name] for field in fields(interaction) if field.name not in ignored})
+    return dumps({name: value for name, value in _fields(interaction).items() if name not in ignored})
 
 
 def message_of(interaction: Interaction) -> WorkingMessage:
@@ -139,6 +153,25 @@ def decode_extraction(data: bytes) -> ExtractionRequest:
             tenant_id=TenantId(found["tenant_id"]),
             agent_id=AgentId(found["agent_id"]),
             memory_id=MemoryId(UUID(found["memory_id"])),
+        )
+    except (ValueError, KeyError, TypeError) as exc:
+        raise InvalidInput(f"not a readable entry: {exc}") from exc
+
+
+def encode_session(key: SessionKey) -> bytes:
+    return dumps({"v": VERSION, **asdict(key)})
+
+
+def decode_session(data: bytes) -> SessionKey:
+    """Raises ``InvalidInput`` when ``data`` names no session."""
+    try:
+        found = json.loads(data)
+        return SessionKey(
+            tenant_id=TenantId(found["tenant_id"]),
+            agent_id=AgentId(found["agent_id"]),
+            user_id=UserId(found["user_id"]),
+            session_id=SessionId(found["session_id"]),
+            partition=Partition(found["partition"]),
         )
     except (ValueError, KeyError, TypeError) as exc:
         raise InvalidInput(f"not a readable entry: {exc}") from exc

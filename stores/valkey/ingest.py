@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -23,10 +23,12 @@ from stores.valkey.codec import (
     ExtractionRequest,
     decode_extraction,
     decode_interaction,
+    decode_session,
     decode_settlement,
     encode_extraction,
     encode_interaction,
     encode_message,
+    encode_session,
     encode_settlement,
     fingerprint,
     message_of,
@@ -90,7 +92,8 @@ class IngestStreams:
         return [self._outcome(reply, interaction) for reply, interaction in zip(replies, interactions, strict=True)]
 
     def _arguments(self, interaction: Interaction, partition: Partition) -> list[Any]:
-        session = keys.session(_session_key(interaction, partition))
+        key = _session_key(interaction, partition)
+        session = keys.session(key)
         names = [
             keys.stream(partition),
             keys.operations(partition),
@@ -99,7 +102,10 @@ class IngestStreams:
             f"{session}:messages",
             f"{session}:meta",
             f"{session}:variables",
+            f"{session}:left",
+            f"{session}:covered",
             keys.sessions(partition, interaction.tenant_id, interaction.agent_id),
+            keys.extractions(partition),
         ]
         if interaction.idempotency_key is not None:
             names.append(
@@ -118,6 +124,8 @@ class IngestStreams:
             hashlib.sha256(fingerprint(interaction, occurred_now=occurred_now)).hexdigest(),
             self._ingest.idempotency_ttl_s,
             session,
+            self._working.summary_after,
+            encode_session(key),
         ]
         return [len(names), *names, *values]
 
@@ -141,9 +149,7 @@ class IngestStreams:
     ) -> None:
         """Ask the shard to extract facts from an episode again."""
         request = ExtractionRequest(tenant_id=tenant_id, agent_id=agent_id, memory_id=memory_id)
-        fields: dict[Any, Any] = {"kind": "extract", "id": "", "tenant": tenant_id, "body": encode_extraction(request)}
-        with translated():
-            await self._valkey.xadd(keys.stream(partition), fields)
+        await ExtractionQueue(self._valkey, partition).add([request])
 
     async def pending(self, memory_id: MemoryId, *, partition: Partition) -> TenantId | None:
         """The tenant of a write that is not settled yet."""
@@ -161,17 +167,36 @@ class IngestStreams:
                 found = [int(value or 0) for value in await pipeline.execute()]
         return sum(found[::2]), sum(found[1::2])
 
-    async def backlog(self, partitions: int) -> Backlog:
-        """Entries in all streams, and the age of the oldest."""
+    async def backlog(self, partitions: int, *, stream: Callable[[Partition], str] = keys.stream) -> Backlog:
+        """Entries in all streams of a kind, and the age of the oldest."""
         with translated():
             async with self._valkey.pipeline(transaction=False) as pipeline:
                 for number in range(partitions):
-                    pipeline.xlen(keys.stream(Partition(number)))
-                    pipeline.xrange(keys.stream(Partition(number)), count=1)
+                    pipeline.xlen(stream(Partition(number)))
+                    pipeline.xrange(stream(Partition(number)), count=1)
                 found = await pipeline.execute()
         oldest = [int(entries[0][0].split(b"-")[0]) for entries in found[1::2] if entries]
         age_s = max(0.0, time.time() - min(oldest) / 1000) if oldest else 0.0
         return Backlog(entries=sum(found[::2]), oldest_age_s=age_s)
+
+
+class ExtractionQueue:
+    """Appends to a partition's stream of stored episodes that wait for a model."""
+
+    def __init__(self, valkey: Valkey, partition: Partition) -> None:
+        self._valkey = valkey
+        self._stream = keys.extractions(partition)
+
+    async def add(self, requests: Sequence[ExtractionRequest]) -> None:
+        """In order. Raises ``Unavailable``."""
+        if not requests:
+            return
+        with translated():
+            async with self._valkey.pipeline(transaction=False) as pipeline:
+                for each in requests:
+                    fields: dict[Any, Any] = {"kind": "extract", "id": "", "tenant": each.tenant_id}
+                    pipeline.xadd(self._stream, fields | {"body": encode_extraction(each)})
+                await pipeline.execute()
 
 
 def _session_key(interaction: Interaction, partition: Partition) -> keys.SessionKey:
@@ -197,12 +222,13 @@ class Delivery:
 
     entry_id: str
     attempts: int  # deliveries so far, this one included; counted by the server before processing
-    kind: str  # 'write' or 'extract'
+    kind: str  # 'write', 'extract' or 'summarize'
     tenant: str
     operation: str  # id of the write, hexadecimal; '' for an extraction
     raw: bytes
     interaction: Interaction | None = None
     extraction: ExtractionRequest | None = None
+    session: keys.SessionKey | None = None  # whose messages want a summary
     error: str | None = None  # why the entry cannot be read
 
 
@@ -222,17 +248,19 @@ def _delivery(entry_id: bytes, fields: Mapping[bytes, bytes], attempts: int) -> 
             return Delivery(**common, interaction=decode_interaction(raw))
         if kind == "extract":
             return Delivery(**common, extraction=decode_extraction(raw))
+        if kind == "summarize":
+            return Delivery(**common, session=decode_session(raw))
         raise InvalidInput(f"entries of kind {kind!r} are not known here")
     except InvalidInput as exc:
         return Delivery(**common, error=str(exc))
 
 
 class PartitionReader:
-    """The consuming side of one partition."""
+    """The consuming side of one partition: of its writes, or of another stream of the same kind of entries."""
 
-    def __init__(self, valkey: Valkey, partition: Partition, consumer: str) -> None:
+    def __init__(self, valkey: Valkey, partition: Partition, consumer: str, *, stream: str | None = None) -> None:
         self._valkey = valkey
-        self._stream = keys.stream(partition)
+        self._stream = stream or keys.stream(partition)
         self._partition = partition
         self._consumer = consumer
         self._settle = script("settle")
@@ -280,7 +308,7 @@ class PartitionReader:
         settlements: Sequence[Settlement],
     ) -> None:
         """Remove entries from the stream, publish revisions, then tell the replicas that wait."""
-        names = [keys.stream(self._partition), keys.operations(self._partition), keys.pending(self._partition)]
+        names = [self._stream, keys.operations(self._partition), keys.pending(self._partition)]
         names += [keys.revision(self._partition, tenant_id, agent_id) for tenant_id, agent_id in revisions]
         values: list[Any] = [GROUP, len(deliveries)]
         for delivery in deliveries:

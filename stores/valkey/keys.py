@@ -28,6 +28,11 @@ def stream(partition: Partition) -> str:
     return key(partition, "ingest")
 
 
+def extractions(partition: Partition) -> str:
+    """Stream: stored episodes that wait for a model."""
+    return key(partition, "extract")
+
+
 def operations(partition: Partition) -> str:
     """Hash: id of a pending write -> its tenant."""
     return key(partition, "ops")

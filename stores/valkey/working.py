@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from configs.settings import WorkingMemorySettings
 from memory.errors import InvalidInput
-from memory.records import AgentId, MemoryId, Partition, TenantId, WorkingMemory
+from memory.records import AgentId, MemoryId, Partition, TenantId, WorkingMemory, WorkingMessage
 from stores.valkey import keys
 from stores.valkey.codec import decode_message, dumps, encode_message
 from stores.valkey.connection import Valkey, script, translated
@@ -18,6 +18,16 @@ from stores.valkey.keys import SessionKey
 SKILLS_TTL_S = 3_600
 REASONING = "r"
 VARIABLE = "v:"  # prefix of a variable's field, beside the reasoning state's
+_PARTS = ("messages", "variables", "meta", "left", "covered")  # the keys of a session
+
+
+@dataclass(frozen=True, kw_only=True)
+class Left:
+    """What a running summary is made from."""
+
+    messages: Sequence[WorkingMessage]  # oldest first
+    summary: str | None  # of those before
+    changes: int  # how often something was forgotten or changed
 
 
 class WorkingMemoryStore:
@@ -29,6 +39,7 @@ class WorkingMemoryStore:
         self._set_fields = script("set_fields")
         self._forget = script("forget")
         self._put_skills = script("put_skills")
+        self._summarise = script("summarize")
 
     async def get(self, key: SessionKey) -> WorkingMemory:
         """The session as it is; an unknown one is empty."""
@@ -41,17 +52,18 @@ class WorkingMemoryStore:
             async with self._valkey.pipeline(transaction=True) as pipeline:
                 pipeline.lrange(f"{session}:messages", 0, -1)
                 pipeline.hgetall(f"{session}:variables")
-                pipeline.hget(f"{session}:meta", "spilled")
-                for part in ("messages", "variables", "meta"):
+                pipeline.hmget(f"{session}:meta", "spilled", "summary")
+                for part in _PARTS:
                     pipeline.expire(f"{session}:{part}", self._settings.ttl_s)
                 pipeline.get(keys.revision(key.partition, key.tenant_id, key.agent_id))
-                messages, fields, spilled, *_, revision = await pipeline.execute()
+                messages, fields, (spilled, summary), *_, revision = await pipeline.execute()
         variables = {_text(name): json.loads(value) for name, value in fields.items()}
         working = WorkingMemory(
             messages=tuple(decode_message(message) for message in messages),
             variables={name.removeprefix(VARIABLE): v for name, v in variables.items() if name.startswith(VARIABLE)},
             reasoning=variables.get(REASONING),
             spilled=int(spilled or 0),
+            summary=None if summary is None else _text(summary),
         )
         return working, int(revision or 0)
 
@@ -85,7 +97,7 @@ class WorkingMemoryStore:
         session = keys.session(key)
         with translated():
             async with self._valkey.pipeline(transaction=True) as pipeline:
-                pipeline.delete(f"{session}:messages", f"{session}:variables", f"{session}:meta")
+                pipeline.delete(*_parts(session))
                 pipeline.srem(_sessions(key), session)
                 removed, _ = await pipeline.execute()
         return bool(removed)
@@ -97,8 +109,8 @@ class WorkingMemoryStore:
         with translated():
             sessions = await self._valkey.smembers(keys.sessions(partition, tenant_id, agent_id))
             for session in sorted(_text(found) for found in sessions):
-                names = [f"{session}:messages", f"{session}:meta"]
-                await self._valkey.eval(self._forget, 2, *names, "remove", "", *(each.hex for each in ids))
+                names = _forgettable(session)
+                await self._valkey.eval(self._forget, len(names), *names, "remove", "", *(each.hex for each in ids))
 
     async def forget_user(self, *, tenant_id: TenantId, agent_id: AgentId, user_id: str, partition: Partition) -> None:
         """Remove every session of one user of the agent."""
@@ -107,19 +119,45 @@ class WorkingMemoryStore:
         with translated():
             found = [_text(session) for session in await self._valkey.smembers(index)]
             for session in (each for each in found if each.startswith(prefix)):
-                await self._valkey.delete(f"{session}:messages", f"{session}:variables", f"{session}:meta")
+                await self._valkey.delete(*_parts(session))
                 await self._valkey.srem(index, session)
 
     async def replace_message(self, key: SessionKey, memory_id: MemoryId, content: str) -> None:
-        """Put new content into a message, if the session still holds it."""
-        working = await self.get(key)
+        """Put new content into a message, if the session still holds it; a summary with the old content goes."""
+        session, names = keys.session(key), _forgettable(keys.session(key))
+        with translated():
+            parts = [await self._valkey.lrange(f"{session}:{part}", 0, -1) for part in ("messages", "left")]
+            held = [decode_message(_bytes(item)) for part in parts for item in part]
+            bodies = [encode_message(replace(each, content=content)) for each in held if each.id == memory_id]
+            # Without a body there is nothing to replace, and a summary may still hold the old one.
+            verb, body = ("replace", bodies[0]) if bodies else ("remove", b"")
+            await self._valkey.eval(self._forget, len(names), *names, verb, body, memory_id.hex)
+
+    async def left(self, key: SessionKey) -> Left:
+        """The messages that left the session and are in no summary yet."""
         session = keys.session(key)
-        for message in working.messages:
-            if message.id == memory_id:
-                body = encode_message(replace(message, content=content))
-                names = [f"{session}:messages", f"{session}:meta"]
-                with translated():
-                    await self._valkey.eval(self._forget, 2, *names, "replace", body, memory_id.hex)
+        with translated():
+            async with self._valkey.pipeline(transaction=True) as pipeline:
+                pipeline.lrange(f"{session}:left", 0, -1)
+                pipeline.hmget(f"{session}:meta", "summary", "changes")
+                messages, (summary, changes) = await pipeline.execute()
+        return Left(
+            messages=tuple(decode_message(message) for message in messages),
+            summary=None if summary is None else _text(summary),
+            changes=int(changes or 0),
+        )
+
+    async def summarise(self, key: SessionKey, left: Left, summary: str, *, origin: str) -> bool:
+        """Let ``summary`` take the place of ``left``; whether there is more to summarise.
+
+        Nothing changes when a message was forgotten or changed since ``left`` was read, or the session ended.
+        """
+        session = keys.session(key)
+        names = [f"{session}:meta", f"{session}:left", f"{session}:covered"]
+        values: list[Any] = [left.changes, summary, origin, self._settings.ttl_s, self._settings.summary_after]
+        values += [message.id.hex for message in left.messages]
+        with translated():
+            return bool(await self._valkey.eval(self._summarise, len(names), *names, *values))
 
     async def publish_revision(
         self, tenant_id: TenantId, agent_id: AgentId, partition: Partition, revision: int
@@ -152,6 +190,14 @@ class WorkingMemoryStore:
     async def drop_skills(self, tenant_id: TenantId, agent_id: AgentId, partition: Partition, *, revision: int) -> None:
         """Invalidate what was cached before ``revision``."""
         await self.put_skills(tenant_id, agent_id, partition, b"", revision=revision)
+
+
+def _parts(session: str) -> list[str]:
+    return [f"{session}:{part}" for part in _PARTS]
+
+
+def _forgettable(session: str) -> list[str]:
+    return [f"{session}:{part}" for part in ("messages", "meta", "left", "covered")]
 
 
 def _sessions(key: SessionKey) -> str:

@@ -24,13 +24,14 @@ from stores.postgres import queries
 from stores.postgres.database import Connection, Database
 from stores.postgres.recall import RecallStore, Scope
 
-SQL = {**queries.load("recall"), **queries.load("resident")}
+SQL = {**queries.load("recall"), **queries.load("resident"), **queries.load("beliefs"), **queries.load("quarantine")}
 DIMENSION = 64
 TENANT, OTHER = TenantId("acme"), TenantId("acme2")
 MODEL = "m1"
 RNG = default_rng(7)
 NOW = datetime.now(UTC)
 EPISODES, FACTS, SKILLS, AGENTS = 20_000, 20_000, 2_000, 24
+QUARANTINED = 6_000
 BIG, MINORITY, SMALL = 9_000, 3_000, 100  # facts of a user: most of the pool, a minority of it, hardly any
 GRAPH = RecallSettings(exact_below=0)
 EXACT = RecallSettings(exact_below=10**9)
@@ -172,6 +173,21 @@ async def load_skills(connection: Connection, tenant_id: TenantId, count: int) -
     await load(connection, "procedural_memory", columns, rows)
 
 
+async def load_quarantine(connection: Connection, tenant_id: TenantId, namespace: Namespace, count: int) -> None:
+    columns = (
+        "id", "tenant_id", "agent_id", "user_id", "namespace", "namespace_id", "placement", "fact", "confidence",
+        "content_hash", "valid_from", "revision", "created_at",
+    )  # fmt: skip
+    rows = [
+        (
+            uuid4(), tenant_id, f"agent-{i % AGENTS}", f"user-{i % 5}", namespace.name, namespace.id, 0, f"claim {i}",
+            0.3, f"{i:064d}", NOW, i, NOW - timedelta(minutes=i),
+        )
+        for i in range(count)
+    ]  # fmt: skip
+    await load(connection, "quarantined_facts", columns, rows)
+
+
 GRAPHS = ("episodic", "semantic", "procedural")
 
 
@@ -189,6 +205,7 @@ async def fill(database: Database) -> dict[str, Namespace]:
         for name, size in sizes.items():
             namespaces[name] = await load_facts(connection, TENANT, "agent-0", name, size)
         await load_skills(connection, TENANT, SKILLS)
+        await load_quarantine(connection, TENANT, namespaces["user:small"], QUARANTINED)
     async with database.transaction(OTHER) as connection:
         await load_episodes(connection, OTHER, 500)
         namespaces["other"] = await load_facts(connection, OTHER, "agent-0", "user:big", 500)
@@ -207,7 +224,7 @@ async def index(database: Database) -> None:
                 ).format(sql.Identifier(f"idx_{tier}_embedding"), sql.Identifier(f"{tier}_memory"))
             )
             await connection.execute(sql.SQL("ANALYZE {}").format(sql.Identifier(f"{tier}_memory")))
-        await connection.execute("ANALYZE namespaces")
+        await connection.execute("ANALYZE namespaces, quarantined_facts")
 
 
 async def parents(database: Database) -> dict[str, str]:
@@ -321,6 +338,14 @@ async def test_supersede_finds_the_subject_and_predicate(world: World) -> None:
         "predicate": "predicate 3", "confidence": 0.9, "revision": 1,
     }  # fmt: skip
     assert indexes(await world.plan("key_query_3_supersede", parameters)) == {"idx_semantic_subject_pred"}
+
+
+async def test_what_is_current_about_a_subject_is_looked_up(world: World) -> None:
+    parameters = {
+        "tenant_id": TENANT, "namespace_id": world.namespaces["user:big"].id, "placement": 0, "subject": "subject 3",
+        "content_hash": "0" * 64,
+    }  # fmt: skip
+    assert indexes(await world.plan("facts_about", parameters)) == {"idx_semantic_subject_pred"}
 
 
 async def test_supersede_retires_what_is_not_more_confident_once(world: World) -> None:
@@ -479,3 +504,22 @@ async def test_a_search_over_all_agents_walks_the_graphs(world: World, tier: str
     name = {"episodic": "tenant_episodes", "semantic": "tenant_facts"}[tier]
     plan = await world.plan(name, resident_of("agent-0", "user-0"))
     assert indexes(plan) == {f"idx_{tier}_embedding"}
+
+
+# ---- quarantine
+
+
+@pytest.mark.parametrize("user_id", [None, "user-3"])
+async def test_a_page_of_the_quarantine_is_read_in_its_order(world: World, user_id: str | None) -> None:
+    place = {"before": NOW - timedelta(days=1), "before_id": uuid4(), "limit": 100}
+    key = {"tenant_id": TENANT, "agent_id": "agent-3", "user_id": user_id}
+    plan = await world.plan("list_quarantined", place | key)
+    assert "idx_quarantined_listed" in indexes(plan)
+    assert indexes(plan) <= {"idx_quarantined_listed", "memory_sources_pkey"}
+    # What is sorted are the sources of one fact, if any.
+    assert not any("created_at" in str(node.raw.get("Sort Key")) for node in plan)
+
+
+async def test_a_quarantined_fact_is_found_by_primary_key(world: World) -> None:
+    plan = await world.plan("get_quarantined", {"tenant_id": TENANT, "agent_id": "agent-3", "id": uuid4()})
+    assert indexes(plan) == {"quarantined_facts_pkey"}

@@ -176,6 +176,15 @@ async def test_episodes_outside_the_vocabulary_are_refused(connection: AsyncConn
         await connection.execute(EPISODE, GOOD | bad)
 
 
+async def test_an_episode_written_by_code_of_before_is_a_users(connection: AsyncConnection) -> None:
+    await connection.execute("SELECT ensure_episodic_partition(now())")
+    await connection.execute(EPISODE, GOOD)
+    cursor = await connection.execute("SELECT DISTINCT trust FROM episodic_memory")
+    assert await cursor.fetchall() == [("user",)]
+    with pytest.raises(errors.CheckViolation):
+        await connection.execute("UPDATE episodic_memory SET trust = 'root'")
+
+
 async def add_fact(connection: AsyncConnection, namespace: int, confidence: float = 0.7) -> None:
     await connection.execute(
         "INSERT INTO semantic_memory (tenant_id, agent_id, namespace, namespace_id, placement, fact, confidence, "
@@ -221,6 +230,19 @@ async def test_the_success_rate_follows_from_the_counts(connection: AsyncConnect
 async def test_a_tenant_cannot_write_for_another(connection: AsyncConnection) -> None:
     with pytest.raises(errors.InsufficientPrivilege):
         await connection.execute("INSERT INTO agents (tenant_id, agent_id, partition) VALUES ('other', 'a', 0)")
+
+
+async def test_a_tenant_quarantines_nothing_for_another(connection: AsyncConnection) -> None:
+    namespace = await add_namespace(connection, "agent")
+    hold: LiteralString = (
+        "INSERT INTO quarantined_facts (tenant_id, agent_id, namespace, namespace_id, placement, fact, confidence, "
+        "content_hash, valid_from, revision) VALUES (%s, 'a', 'agent', %s, 0, 'x', 0.3, 'h', now(), 1)"
+    )
+    await connection.execute(hold, ["acme", namespace])
+    with pytest.raises(errors.InsufficientPrivilege):
+        await connection.execute(hold, ["other", namespace])
+    await connection.execute("SELECT set_config('mnemoray.tenant', 'other', false)")
+    assert await (await connection.execute("SELECT * FROM quarantined_facts")).fetchall() == []
 
 
 # Months

@@ -15,7 +15,18 @@ from cluster.paths import DataDir
 from cluster.valkey_server import ValkeyServer
 from configs.settings import IngestSettings, WorkingMemorySettings
 from memory.errors import Backpressure, Conflict, InvalidInput, Unavailable
-from memory.records import AgentId, FactDraft, Partition, SessionId, Settlement, TenantId, UserId, WriteState
+from memory.records import (
+    AgentId,
+    FactDraft,
+    Interaction,
+    Partition,
+    SessionId,
+    Settlement,
+    TenantId,
+    UserId,
+    WorkingMemory,
+    WriteState,
+)
 from stores.valkey import keys
 from stores.valkey.codec import decode_interaction, decode_message, encode_interaction, encode_message, message_of
 from stores.valkey.connection import Valkey, open_valkey
@@ -106,6 +117,84 @@ async def test_a_bounded_session_spills_its_oldest(valkey: Valkey, bounds: dict[
     assert kept == [f"line {n}" for n in range(10)][-len(kept) :]
     assert 1 <= len(kept) <= 4
     assert working.spilled == 10 - len(kept)
+
+
+SUMMARISED = WorkingMemorySettings(max_messages=3, summary_after=4)
+
+
+async def said(valkey: Valkey, numbers: range) -> list[Interaction]:
+    sent = [interaction(f"line {number}") for number in numbers]
+    await streams(valkey, working=SUMMARISED).accept(sent, partition=PARTITION)
+    return sent
+
+
+async def requests(valkey: Valkey) -> list[SessionKey | None]:
+    found = PartitionReader(valkey, PARTITION, "c1", stream=keys.extractions(PARTITION))
+    await found.ensure_group()
+    return [delivery.session for delivery in await found.read(10, 50)]
+
+
+async def test_a_summary_is_asked_for_once_and_takes_the_place_of_what_left(valkey: Valkey) -> None:
+    store = WorkingMemoryStore(valkey, SUMMARISED)
+    await said(valkey, range(6))
+    assert await requests(valkey) == []  # three left, four are wanted
+    await said(valkey, range(6, 9))
+    assert await requests(valkey) == [session()]
+    left = await store.left(session())
+    assert [message.content for message in left.messages] == [f"line {number}" for number in (2, 3, 4, 5)]  # bounded
+    await said(valkey, range(9, 11))
+    assert await store.summarise(session(), left, "lines", origin="rules") is False
+    assert (await store.get(session())).summary == "lines"
+    later = await store.left(session())
+    assert ([message.content for message in later.messages], later.summary) == (["line 6", "line 7"], "lines")
+    assert await requests(valkey) == []
+    await said(valkey, range(11, 14))
+    assert await requests(valkey) == [session()]
+
+
+async def test_what_is_forgotten_is_in_no_summary(valkey: Valkey) -> None:
+    store = WorkingMemoryStore(valkey, SUMMARISED)
+    sent = await said(valkey, range(6))
+
+    async def forget(one: Interaction) -> None:
+        await store.forget(tenant_id=TENANT, agent_id=AGENT, partition=PARTITION, ids=[one.id])
+
+    left = await store.left(session())
+    await forget(sent[1])
+    assert await store.summarise(session(), left, "with line 1", origin="rules") is True  # it came too late
+    assert (await store.get(session())).summary is None
+    left = await store.left(session())
+    assert [message.content for message in left.messages] == ["line 0", "line 2"]
+    assert await store.summarise(session(), left, "lines 0 and 2", origin="rules") is False
+    await forget(sent[5])  # in no summary
+    assert (await store.get(session())).summary == "lines 0 and 2"
+    await forget(sent[2])
+    assert (await store.get(session())).summary is None
+
+
+async def test_what_is_changed_is_in_no_summary(valkey: Valkey) -> None:
+    store = WorkingMemoryStore(valkey, SUMMARISED)
+    sent = await said(valkey, range(6))
+    left = await store.left(session())
+    await store.replace_message(session(), sent[0].id, "another")
+    assert await store.summarise(session(), left, "line 0", origin="rules") is True
+    left = await store.left(session())
+    assert left.messages[0].content == "another"
+    assert await store.summarise(session(), left, "another", origin="rules") is False
+    await store.replace_message(session(), sent[0].id, "a third")
+    assert (await store.get(session())).summary is None
+
+
+async def test_a_session_that_ended_takes_no_summary(valkey: Valkey) -> None:
+    store = WorkingMemoryStore(valkey, SUMMARISED)
+    await said(valkey, range(6))
+    left = await store.left(session())
+    await store.end(session())
+    assert await store.summarise(session(), left, "lines", origin="rules") is False
+    assert await store.get(session()) == WorkingMemory()
+    await said(valkey, range(6))
+    await store.forget_user(tenant_id=TENANT, agent_id=AGENT, user_id="ann", partition=PARTITION)
+    assert await valkey.keys("*wm*") == []
 
 
 async def test_deliveries_are_counted_before_they_are_processed(valkey: Valkey) -> None:

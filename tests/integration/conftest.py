@@ -14,6 +14,7 @@ from fastapi import FastAPI
 
 from actors.service import ShardService
 from configs.settings import Settings
+from memory.ports import Embedder
 from memory.routing import assignments
 from memory.rules import RuleClassifier
 from serve.app import build_app
@@ -38,7 +39,7 @@ class System:
     valkey: Valkey
     api: httpx.AsyncClient  # tenant-a
     other: httpx.AsyncClient  # tenant-b
-    embedder: MiniLM
+    embedder: Embedder
 
     async def assign(self, *shards: str) -> int:
         return await ShardStore(self.database).assign(assignments(shards))
@@ -89,8 +90,8 @@ async def system(settings: Settings, database: Database, valkey: Valkey, embedde
     async with database.connection() as connection:
         tables = "agents, sessions, episodic_memory, semantic_memory, procedural_memory, namespaces, memory_sources"
         await connection.execute(
-            f"TRUNCATE {tables}, user_deletions, memory_history, tombstones, write_ledger, dead_letters, "
-            "shard_assignments"
+            f"TRUNCATE {tables}, quarantined_facts, user_deletions, memory_history, tombstones, write_ledger, "
+            "dead_letters, shard_assignments"
         )
     app = build_app(settings)
     async with AsyncExitStack() as stack:

@@ -189,6 +189,19 @@ def test_remember(api: Any, state: str, code: ExitCode) -> None:
     assert result.stdout == f"{state}  i: why\n"
 
 
+def test_the_channel_is_said(api: Any, tmp_path: Path) -> None:
+    sent: list[Any] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(json.loads(request.content))
+        return httpx.Response(201, json={"id": "i", "operation_id": "o", "state": "stored"})
+
+    api(answer)
+    assert run("remember", "tea", *WHO, *AT, "--trust", "external").exit_code == ExitCode.OK
+    assert sent[0]["trust"] == "external"
+    assert run("remember", "tea", *WHO, *AT, "--trust", "root").exit_code == ExitCode.USAGE
+
+
 def test_dead_letters(api: Any) -> None:
     here, gone = uuid4(), uuid4()
     item = {"id": str(here), "agent_id": "a", "attempts": 5, "error": "bad", "content": "c", "failed_at": "2026-01-01"}

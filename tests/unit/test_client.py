@@ -194,6 +194,7 @@ def test_refusals_are_not_repeated(status: int) -> None:
         lambda memory: memory.record_outcome("s", "success", agent_id="a"),
         lambda memory: memory.delete(ID, agent_id="a"),
         lambda memory: memory.replay(ID),
+        lambda memory: memory.release(ID, agent_id="a"),
     ],
 )
 def test_what_cannot_be_sent_twice_is_not(pauses: list[float], call: Callable[[Mnemoray], Any]) -> None:
@@ -245,6 +246,26 @@ def test_get_all_follows_cursors() -> None:
     assert found[0].created_at == datetime(2026, 1, 1, tzinfo=UTC)
     assert dict(server.requests[0].url.params) == {"user_id": "u", "limit": "2"}
     assert dict(server.requests[1].url.params) == {"user_id": "u", "limit": "2", "cursor": "n+1"}
+
+
+def test_trust_is_sent_when_it_is_given() -> None:
+    server = Server(ok(), ok())
+    memory = client(server)
+    add(memory)
+    add(memory, trust="external")
+    assert [body.get("trust") for body in server.bodies] == [None, "external"]
+
+
+def test_quarantine_is_listed_page_by_page_and_released() -> None:
+    server = Server(ok({"items": [MEMORY], "next_cursor": "n"}), ok({"items": [MEMORY]}), ok(MEMORY))
+    memory = client(server)
+    held = list(memory.quarantine(agent_id="a", user_id="u", page_size=1))
+    assert memory.release(held[0].id, agent_id="a").content == "c"
+    assert [request.url.path for request in server.requests[1:]] == [
+        "/v1/agents/a/quarantine",
+        f"/v1/agents/a/quarantine/{ID}/release",
+    ]
+    assert dict(server.requests[1].url.params) == {"user_id": "u", "limit": "1", "cursor": "n"}
 
 
 def test_results_are_nested_and_frozen() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from memory.errors import InvalidInput
+from memory.records import Trust
 from pipelines.conversations import Defaults, Skipped, WriteItem, read
 from serve.schemas import MemoryIn
 
@@ -187,3 +188,39 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_a_byte_order_mark_is_no_content(tmp_path: Path) -> None:
     (tmp_path / "bom.json").write_text('{"content": "a"}', encoding="utf-8-sig")
     assert len(items(tmp_path / "bom.json")) == 1
+
+
+@pytest.mark.parametrize(
+    ("of_the_file", "said", "sent"),
+    [
+        ("user", None, None),
+        ("user", "system", None),
+        ("user", "external", "external"),
+        ("tool", "user", "tool"),
+        ("tool", "external", "external"),
+        ("system", None, "system"),
+        ("system", "tool", "tool"),
+    ],
+)
+def test_a_file_may_claim_less_trust_than_its_channel_has_and_never_more(
+    write: Any, of_the_file: str, said: str | None, sent: str | None
+) -> None:
+    line = {"content": "hi"} | ({"trust": said} if said else {})
+    defaults = Defaults(agent_id="a", user_id="u", trust=Trust(of_the_file))
+    (item,) = items(write([line]), defaults)
+    assert item.body.get("trust") == sent
+
+
+def test_a_locomo_file_has_the_trust_of_its_channel(write: Any) -> None:
+    assert {item.body.get("trust") for item in items(write(LOCOMO), Defaults(trust=Trust.EXTERNAL))} == {"external"}
+
+
+def test_trust_is_no_part_of_what_a_write_says(write: Any) -> None:
+    file = write([{"content": "hi"}])
+    keys = {items(file, Defaults(agent_id="a", user_id="u", trust=trust))[0].body["idempotency_key"] for trust in Trust}
+    assert len(keys) == 1
+
+
+def test_a_trust_that_does_not_exist_is_named_with_its_place(write: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"talk.json:1.*'root' is none of system, user, tool, external"):
+        items(write([{"content": "hi", "trust": "root"}]))

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cluster.models.server import ModelServer
+from cluster.models.server import ModelServer, settings_of
 from cluster.paths import DataDir
 from configs.model_profile import PROFILES, Role, load_profile
+from configs.settings import Settings
 from memory.errors import Misconfigured
 
 MODEL = {"name": "m", "source": "org/m", "roles": ["classifier"], "kv_cache_gib": 1}
@@ -90,4 +91,22 @@ def test_the_api_is_told_where_the_models_are(tmp_path: Path) -> None:
     assert ModelServer(profile, DataDir(tmp_path), python=python).settings() == {
         "MNEMORAY_MODELS__URL": "http://127.0.0.1:8790/v1",
         "MNEMORAY_MODELS__CLASSIFIER": "m",
+        "MNEMORAY_MODELS__CONTEXT_WINDOW": "8192",
+        "MNEMORAY_MODELS__MAX_OUTPUT_TOKENS": "1024",
     }
+
+
+@pytest.mark.parametrize("name", [path.stem for path in PROFILES.glob("*.yaml")])
+def test_a_profile_becomes_settings_that_fit_its_models(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = load_profile(name)
+    for key, value in settings_of(profile).items():
+        monkeypatch.setenv(key, value)
+    settings = Settings()
+    writing, embedding = profile.model_for(Role.CLASSIFIER), profile.model_for(Role.EMBEDDING)
+    assert writing is not None
+    assert (settings.models.url, settings.models.classifier) == (profile.url, writing.name)
+    assert settings.models.max_output_tokens * 4 <= settings.models.context_window <= writing.max_model_len
+    if embedding is not None and embedding.embedding is not None:
+        assert settings.embedding.url == profile.url
+        assert settings.embedding.dimension == embedding.embedding.dimension
+        assert settings.embedding.query_prefix == embedding.embedding.query_prefix

@@ -12,6 +12,7 @@ EventType = Literal["conversation", "action", "observation", "outcome"]
 Role = Literal["user", "assistant", "system", "tool"]
 Outcome = Literal["success", "failure", "partial", "unknown"]
 RetentionTier = Literal["transient", "session", "short_term", "medium_term", "long_term", "permanent"]
+Trust = Literal["system", "user", "tool", "external"]
 Wait = Literal["accepted", "persistent"]
 Durability = Literal["default", "fsync"]
 
@@ -39,6 +40,7 @@ class NewMemory:
     event_type: EventType = "conversation"
     role: Role = "user"
     speaker: str | None = None  # who said it, by name
+    trust: Trust | None = None  # of the channel it came through; left out, user
     outcome: Outcome | None = None
     importance: float | None = None  # left out, the classifier decides
     retention_tier: RetentionTier | None = None

@@ -150,6 +150,7 @@ class Context:
     tokens_available: int
     dropped: int
     tiers: Mapping[str, TierUsage]
+    earlier: str | None = None  # what left the session's working memory, summarised
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -198,6 +199,7 @@ class Session:
     variables: Mapping[str, Any]
     spilled: int  # messages that left because of the bounds; they remain episodes
     reasoning: Any = None
+    summary: str | None = None  # of messages that left, as far as they are summarised yet
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

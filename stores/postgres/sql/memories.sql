@@ -55,6 +55,7 @@ UPDATE episodic_memory SET
     embedding = coalesce(%(vector)s::vector, embedding),
     embedding_model = CASE WHEN %(vector)s::vector IS NULL THEN embedding_model ELSE %(model)s END,
     importance = coalesce(%(importance)s, importance),
+    importance_given = importance_given OR %(importance)s IS NOT NULL,
     outcome = coalesce(%(outcome)s, outcome),
     retention_tier = coalesce(%(retention_tier)s, retention_tier),
     expires_at = CASE WHEN %(retention_tier)s::text IS NULL THEN expires_at ELSE %(expires_at)s::timestamptz END,
@@ -108,6 +109,9 @@ UNION ALL
 SELECT id, 'semantic' FROM semantic_memory
 WHERE tenant_id = %(tenant_id)s AND agent_id = %(agent_id)s AND user_id = %(user_id)s
 UNION ALL
+SELECT id, 'semantic' FROM quarantined_facts
+WHERE tenant_id = %(tenant_id)s AND agent_id = %(agent_id)s AND user_id = %(user_id)s
+UNION ALL
 SELECT id, 'procedural' FROM procedural_memory
 WHERE tenant_id = %(tenant_id)s AND agent_id = %(agent_id)s AND user_id = %(user_id)s
 
@@ -137,6 +141,9 @@ RETURNING user_id, session_id
 -- name: delete_semantic
 DELETE FROM semantic_memory WHERE id = ANY(%(ids)s) AND tenant_id = %(tenant_id)s
 RETURNING namespace_id
+
+-- name: delete_quarantined
+DELETE FROM quarantined_facts WHERE id = ANY(%(ids)s) AND tenant_id = %(tenant_id)s
 
 -- name: delete_procedural
 DELETE FROM procedural_memory WHERE id = ANY(%(ids)s) AND tenant_id = %(tenant_id)s

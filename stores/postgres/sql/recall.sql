@@ -38,7 +38,8 @@ LIMIT %(limit)s
 -- name: key_query_2_recent_episodes
 -- Key Query 2. At the start of a turn: idx_episodic_agent_recent of the months that the last 24 hours touch.
 SELECT id, agent_id, user_id, session_id, event_type, role, speaker, content, outcome, importance, access_count,
-       last_accessed_at, retention_tier, extraction, skill, metadata, revision, created_at, recorded_at, expires_at
+       last_accessed_at, retention_tier, extraction, skill, trust, metadata, revision, created_at, recorded_at,
+       expires_at
 FROM episodic_memory
 WHERE tenant_id = %(tenant_id)s
   AND agent_id = %(agent_id)s
@@ -69,8 +70,8 @@ RETURNING id
 -- name: episodes_exact
 -- Every search, for a user with few episodes: idx_episodic_scope of each month; "+ 0" keeps the graph out.
 SELECT id, agent_id, user_id, session_id, event_type, role, speaker, content, content_hash, outcome, importance,
-       embedding, access_count, last_accessed_at, retention_tier, extraction, skill, metadata, revision, created_at,
-       recorded_at, expires_at, 1 - (embedding <=> %(vector)s) AS similarity
+       embedding, access_count, last_accessed_at, retention_tier, extraction, skill, trust, metadata, revision,
+       created_at, recorded_at, expires_at, 1 - (embedding <=> %(vector)s) AS similarity
 FROM episodic_memory
 WHERE tenant_id = %(tenant_id)s
   AND agent_id = %(agent_id)s
@@ -88,8 +89,8 @@ LIMIT %(limit)s
 -- name: episodes_ann
 -- Every search, for a user with many episodes: idx_episodic_embedding of each month, merged.
 SELECT id, agent_id, user_id, session_id, event_type, role, speaker, content, content_hash, outcome, importance,
-       embedding, access_count, last_accessed_at, retention_tier, extraction, skill, metadata, revision, created_at,
-       recorded_at, expires_at, 1 - (embedding <=> %(vector)s) AS similarity
+       embedding, access_count, last_accessed_at, retention_tier, extraction, skill, trust, metadata, revision,
+       created_at, recorded_at, expires_at, 1 - (embedding <=> %(vector)s) AS similarity
 FROM episodic_memory
 WHERE tenant_id = %(tenant_id)s
   AND agent_id = %(agent_id)s
@@ -157,8 +158,8 @@ SELECT set_config('jit', 'off', true),
 -- name: tenant_episodes
 -- A search over all agents of a tenant: idx_episodic_embedding of each month, merged.
 SELECT id, agent_id, user_id, session_id, event_type, role, speaker, content, content_hash, outcome, importance,
-       embedding, access_count, last_accessed_at, retention_tier, extraction, skill, metadata, revision, created_at,
-       recorded_at, expires_at, 1 - (embedding <=> %(vector)s) AS similarity
+       embedding, access_count, last_accessed_at, retention_tier, extraction, skill, trust, metadata, revision,
+       created_at, recorded_at, expires_at, 1 - (embedding <=> %(vector)s) AS similarity
 FROM episodic_memory
 WHERE tenant_id = %(tenant_id)s
   AND (%(agents)s::text[] IS NULL OR agent_id = ANY(%(agents)s))

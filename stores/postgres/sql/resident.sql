@@ -6,8 +6,8 @@ SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY
 -- A resident index: a user's episodes since a revision; idx_episodic_scope for a load, idx_episodic_revision for a
 -- delta. A vector of another model is no vector.
 SELECT id, agent_id, user_id, session_id, event_type, role, speaker, content, content_hash, outcome, importance,
-       access_count, last_accessed_at, retention_tier, extraction, skill, metadata, revision, created_at, recorded_at,
-       expires_at, NOT is_deleted AS live,
+       access_count, last_accessed_at, retention_tier, extraction, skill, trust, metadata, revision, created_at,
+       recorded_at, expires_at, NOT is_deleted AS live,
        CASE WHEN embedding_model = %(model)s THEN halfvec_send(embedding::halfvec) END AS half
 FROM episodic_memory
 WHERE tenant_id = %(tenant_id)s
@@ -65,7 +65,8 @@ LEFT JOIN namespaces w ON w.tenant_id = %(tenant_id)s AND w.agent_id = '' AND w.
 -- Every search: its winners, if they still live; the primary keys of the winners' months. Not prepared: the plan is to
 -- know the moments, and leave out the other months before it opens them.
 SELECT id, agent_id, user_id, session_id, event_type, role, speaker, content, outcome, importance, access_count,
-       last_accessed_at, retention_tier, extraction, skill, metadata, revision, created_at, recorded_at, expires_at
+       last_accessed_at, retention_tier, extraction, skill, trust, metadata, revision, created_at, recorded_at,
+       expires_at
 FROM episodic_memory
 WHERE id = ANY(%(ids)s)
   AND created_at = ANY(%(moments)s)

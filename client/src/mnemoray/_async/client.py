@@ -9,6 +9,7 @@ import httpx
 
 from mnemoray._async.memories import AsyncMemories
 from mnemoray._async.operations import AsyncOperations
+from mnemoray._async.quarantine import AsyncQuarantine
 from mnemoray._async.sessions import AsyncSessions
 from mnemoray._async.skills import AsyncSkills
 from mnemoray._async.transport import AsyncTransport
@@ -16,7 +17,7 @@ from mnemoray._config import endpoint
 from mnemoray._retry import RetryPolicy
 
 
-class AsyncMnemoray(AsyncMemories, AsyncSessions, AsyncSkills, AsyncOperations):
+class AsyncMnemoray(AsyncMemories, AsyncQuarantine, AsyncSessions, AsyncSkills, AsyncOperations):
     """Everything that the API of Mnemoray offers.
 
     What is not given comes from the environment: MNEMORAY_URL and MNEMORAY_API_KEY. Use it as a context

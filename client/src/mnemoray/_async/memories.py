@@ -10,7 +10,7 @@ from uuid import UUID
 from mnemoray._async.verbs import AsyncVerbs
 from mnemoray._codec import decode, encode, given, keyed
 from mnemoray._request import Request, path
-from mnemoray.inputs import Durability, EventType, Fact, NewMemory, Outcome, RetentionTier, Role, Tier, Wait
+from mnemoray.inputs import Durability, EventType, Fact, NewMemory, Outcome, RetentionTier, Role, Tier, Trust, Wait
 from mnemoray.results import (
     Accepted,
     BatchAccepted,
@@ -37,6 +37,7 @@ class AsyncMemories(AsyncVerbs):
         event_type: EventType = "conversation",
         role: Role = "user",
         speaker: str | None = None,
+        trust: Trust | None = None,
         outcome: Outcome | None = None,
         importance: float | None = None,
         retention_tier: RetentionTier | None = None,
@@ -61,6 +62,7 @@ class AsyncMemories(AsyncVerbs):
             event_type=event_type,
             role=role,
             speaker=speaker,
+            trust=trust,
             outcome=outcome,
             importance=importance,
             retention_tier=retention_tier,

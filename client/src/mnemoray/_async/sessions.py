@@ -9,7 +9,7 @@ from typing import Any
 from mnemoray._async.verbs import AsyncVerbs
 from mnemoray._codec import encode, given, keyed
 from mnemoray._request import path
-from mnemoray.inputs import Durability, NewMemory, Role, Wait
+from mnemoray.inputs import Durability, NewMemory, Role, Trust, Wait
 from mnemoray.results import Accepted, Deleted, Session
 
 
@@ -29,6 +29,7 @@ class AsyncSessions(AsyncVerbs):
         session_id: str,
         role: Role = "user",
         speaker: str | None = None,
+        trust: Trust | None = None,
         occurred_at: datetime | None = None,
         metadata: Mapping[str, Any] | None = None,
         infer: bool = True,
@@ -43,6 +44,7 @@ class AsyncSessions(AsyncVerbs):
             session_id=session_id,
             role=role,
             speaker=speaker,
+            trust=trust,
             occurred_at=occurred_at,
             metadata=metadata or {},
             infer=infer,

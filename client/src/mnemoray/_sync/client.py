@@ -10,6 +10,7 @@ import httpx
 
 from mnemoray._sync.memories import Memories
 from mnemoray._sync.operations import Operations
+from mnemoray._sync.quarantine import SyncQuarantine
 from mnemoray._sync.sessions import Sessions
 from mnemoray._sync.skills import Skills
 from mnemoray._sync.transport import Transport
@@ -17,7 +18,7 @@ from mnemoray._config import endpoint
 from mnemoray._retry import RetryPolicy
 
 
-class Mnemoray(Memories, Sessions, Skills, Operations):
+class Mnemoray(Memories, SyncQuarantine, Sessions, Skills, Operations):
     """Everything that the API of Mnemoray offers.
 
     What is not given comes from the environment: MNEMORAY_URL and MNEMORAY_API_KEY. Use it as a context

@@ -11,7 +11,7 @@ from uuid import UUID
 from mnemoray._sync.verbs import Verbs
 from mnemoray._codec import decode, encode, given, keyed
 from mnemoray._request import Request, path
-from mnemoray.inputs import Durability, EventType, Fact, NewMemory, Outcome, RetentionTier, Role, Tier, Wait
+from mnemoray.inputs import Durability, EventType, Fact, NewMemory, Outcome, RetentionTier, Role, Tier, Trust, Wait
 from mnemoray.results import (
     Accepted,
     BatchAccepted,
@@ -38,6 +38,7 @@ class Memories(Verbs):
         event_type: EventType = "conversation",
         role: Role = "user",
         speaker: str | None = None,
+        trust: Trust | None = None,
         outcome: Outcome | None = None,
         importance: float | None = None,
         retention_tier: RetentionTier | None = None,
@@ -62,6 +63,7 @@ class Memories(Verbs):
             event_type=event_type,
             role=role,
             speaker=speaker,
+            trust=trust,
             outcome=outcome,
             importance=importance,
             retention_tier=retention_tier,

@@ -10,7 +10,7 @@ from typing import Any
 from mnemoray._sync.verbs import Verbs
 from mnemoray._codec import encode, given, keyed
 from mnemoray._request import path
-from mnemoray.inputs import Durability, NewMemory, Role, Wait
+from mnemoray.inputs import Durability, NewMemory, Role, Trust, Wait
 from mnemoray.results import Accepted, Deleted, Session
 
 
@@ -30,6 +30,7 @@ class Sessions(Verbs):
         session_id: str,
         role: Role = "user",
         speaker: str | None = None,
+        trust: Trust | None = None,
         occurred_at: datetime | None = None,
         metadata: Mapping[str, Any] | None = None,
         infer: bool = True,
@@ -44,6 +45,7 @@ class Sessions(Verbs):
             session_id=session_id,
             role=role,
             speaker=speaker,
+            trust=trust,
             occurred_at=occurred_at,
             metadata=metadata or {},
             infer=infer,
