@@ -52,6 +52,8 @@ class ChatModel:
         names = [str(each.get("id")) for each in found.get("data", []) if isinstance(each, dict)]
         if self.model not in names:
             raise Misconfigured(f"{self._settings.url} serves {', '.join(names) or 'nothing'}, not {self.model}")
+        # A server lists a model that it is still loading; only a model that answers is ready.
+        await self._endpoint.call("POST", "chat/completions", self._body("", {}, 1, None))
 
     async def ask(
         self,

@@ -17,6 +17,7 @@ from stores.postgres.database import Connection, Database
 
 _SQL = queries.load("skills")
 Row = dict[str, Any]
+CALLER = "caller"  # origin of what was supplied, not found by rules or a model
 
 
 async def upsert_skill(
@@ -31,8 +32,9 @@ async def upsert_skill(
     model: str,
     revision: int,
     source_id: UUID | None = None,
+    origin: str = CALLER,
 ) -> Row:
-    """Create a skill, or add the draft's outcomes to it and take its newer steps."""
+    """Create a skill, or add the draft's outcomes to it and take its newer steps. ``origin`` is what found them."""
     values = {
         "tenant_id": tenant_id,
         "agent_id": agent_id,
@@ -49,6 +51,7 @@ async def upsert_skill(
         "embedding": vector,
         "embedding_model": model,
         "revision": revision,
+        "metadata": Jsonb({"origin": origin}),
     }
     row = await (await connection.execute(_SQL["upsert_skill"], values)).fetchone()
     if row is None:  # an upsert returns its row

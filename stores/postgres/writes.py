@@ -44,7 +44,7 @@ from stores.postgres.database import Connection, Database, set_tenant
 from stores.postgres.ledger import LedgerEntry, find_idempotent, settle
 from stores.postgres.quarantine import hold
 from stores.postgres.shards import fence
-from stores.postgres.skills import count_outcome, upsert_skill
+from stores.postgres.skills import CALLER, count_outcome, upsert_skill
 
 _SQL = queries.load("writes")
 POOLS = 4  # placements 0..3 of the first migration
@@ -301,7 +301,9 @@ class _TenantBatch:
         stored += [
             await self._hold(item.interaction, fact, revision, origin) for fact in item.classification.quarantined
         ]
-        return stored + [await self._store_skill(item.interaction, skill, vector, revision) for skill, vector in skills]
+        return stored + [
+            await self._store_skill(item.interaction, skill, vector, revision, origin) for skill, vector in skills
+        ]
 
     async def _store_fact(
         self, source: Interaction, draft: FactDraft, vector: Vectors, revision: int, origin: str
@@ -347,7 +349,7 @@ class _TenantBatch:
             "confidence": draft.confidence,
             "content_hash": content_hash(draft.fact),
             "valid_from": draft.valid_from or source.occurred_at,
-            "metadata": Jsonb({"origin": "caller" if supplied else origin, "trust": source.trust}),
+            "metadata": Jsonb({"origin": CALLER if supplied else origin, "trust": source.trust}),
             "revision": revision,
         }
 
@@ -357,7 +359,9 @@ class _TenantBatch:
         (row,) = await self._rows("ensure_namespace", key | {"placement": _pool(self._tenant_id, owner, name)})
         return dict(row)
 
-    async def _store_skill(self, source: Interaction, draft: SkillDraft, vector: Vectors, revision: int) -> MemoryId:
+    async def _store_skill(
+        self, source: Interaction, draft: SkillDraft, vector: Vectors, revision: int, origin: str
+    ) -> MemoryId:
         # A skill learned in one user's conversation stays that user's: its words may be theirs.
         row = await upsert_skill(
             self._connection,
@@ -370,6 +374,7 @@ class _TenantBatch:
             model=self._model,
             revision=revision,
             source_id=source.id,
+            origin=origin,
         )
         return MemoryId(row["id"])
 

@@ -155,6 +155,16 @@ async def test_a_model_that_is_not_served_is_named() -> None:
         await chat.aclose()
 
 
+async def test_a_model_that_is_listed_and_still_loading_is_not_ready() -> None:
+    async with scripted(Answer("loading", status=503), GOOD) as script:
+        chat = ChatModel(settings(script), MODEL, count=Counted())
+        with pytest.raises(Unavailable, match="503"):
+            await chat.ready()
+        await chat.ready()
+        await chat.aclose()
+    assert script.requests[0]["max_tokens"] == 1
+
+
 async def test_interactions_are_asked_side_by_side_and_answered_in_order() -> None:
     def answer(body: dict[str, Any]) -> Answer:
         number = json.loads(body["messages"][1]["content"])["text"].split()[-1]

@@ -39,10 +39,13 @@ def use(system: System, script: Script, **changes: Any) -> None:
 def reading(body: dict[str, Any]) -> Answer:
     """A model that takes what is said as a fact."""
     said = json.loads(body["messages"][1]["content"])
+    if not said:  # only asked whether it answers
+        return Answer("Yes")
     fact = {"fact": f"{said['speaker']} said: {said['text']}", "subject": said["speaker"], "predicate": "said"}
     facts = [fact | {"object": said["text"], "confidence": 0.9}]
-    whole = {"tiers": ["episodic", "semantic"], "importance": 0.9, "facts": facts, "procedures": []}
-    return Answer(json.dumps(whole))
+    procedures = [{"skill": "make tea", "trigger": said["text"], "steps": ["boil water", "steep the tea"]}]
+    tiers = ["episodic", "semantic", "procedural"]
+    return Answer(json.dumps({"tiers": tiers, "importance": 0.9, "facts": facts, "procedures": procedures}))
 
 
 async def until(check: Callable[[], Any]) -> Any:
@@ -98,6 +101,10 @@ async def test_a_write_does_not_wait_for_the_model_and_its_facts_are_found(syste
             assert fact["content"] == "Ann said: I prefer green tea."
             assert fact["metadata"]["origin"] == f"{MODEL} classify/1"
             assert fact["content"] in contents(await system.search("tea"))
+            listed = await system.api.get(MEMORIES, params={"user_id": "ann", "tier": "procedural"})
+            (skill,) = listed.json()["items"]
+            assert skill["details"]["policy"]["steps"] == ["boil water", "steep the tea"]
+            assert skill["metadata"]["origin"] == f"{MODEL} classify/1"
 
 
 async def test_an_importance_that_was_given_stands(system: System) -> None:
@@ -152,9 +159,8 @@ async def test_nothing_is_tried_for_ever(system: System) -> None:
         async with system.shard("shard-0"):
             written = await system.remember("I prefer green tea.", speaker="Ann")
             await reaches(system, written["id"], "failed")
-            asked = len(script.requests)
             await asyncio.sleep(1.0)
-            assert len(script.requests) == asked == 2
+            assert sum(request["max_tokens"] > 1 for request in script.requests) == 2
             (fact,) = await facts(system)
             assert fact["metadata"]["origin"] == "rules"
 

@@ -2,11 +2,11 @@
 -- The shard and PUT skill: one atomic statement; uq_procedural_skill decides. Counters add up, the reward is averaged.
 INSERT INTO procedural_memory AS p (
     tenant_id, agent_id, user_id, namespace, skill_name, trigger_pattern, policy, tool_sequence, success_count,
-    failure_count, reward_count, avg_reward, embedding, embedding_model, revision)
+    failure_count, reward_count, avg_reward, embedding, embedding_model, metadata, revision)
 VALUES (
     %(tenant_id)s, %(agent_id)s, %(user_id)s, %(namespace)s, %(skill_name)s, %(trigger_pattern)s, %(policy)s,
     %(tool_sequence)s, %(successes)s, %(failures)s, %(rewards)s, %(reward)s, %(embedding)s, %(embedding_model)s,
-    %(revision)s)
+    %(metadata)s, %(revision)s)
 ON CONFLICT ON CONSTRAINT uq_procedural_skill DO UPDATE
 SET trigger_pattern = EXCLUDED.trigger_pattern,
     policy = EXCLUDED.policy,
@@ -19,6 +19,7 @@ SET trigger_pattern = EXCLUDED.trigger_pattern,
              / (p.reward_count + EXCLUDED.reward_count) END,
     embedding = EXCLUDED.embedding,
     embedding_model = EXCLUDED.embedding_model,
+    metadata = p.metadata || EXCLUDED.metadata,
     version = p.version + CASE WHEN (p.trigger_pattern, p.policy, p.tool_sequence)
         IS DISTINCT FROM (EXCLUDED.trigger_pattern, EXCLUDED.policy, EXCLUDED.tool_sequence) THEN 1 ELSE 0 END,
     revision = EXCLUDED.revision,
