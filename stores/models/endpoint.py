@@ -60,7 +60,11 @@ class Endpoint:
 
     def _refusal(self, path: str, response: httpx.Response) -> Exception:
         reason = f"{self.url}/{path} answered {response.status_code}: {response.text[:300]}"
-        if response.status_code in _BUSY or response.is_server_error:
+        # A model server answers in JSON; another 404 is of what stands before one that is not up yet.
+        starts = response.status_code == httpx.codes.NOT_FOUND and "json" not in response.headers.get(
+            "Content-Type", ""
+        )
+        if response.status_code in _BUSY or response.is_server_error or starts:
             return Busy(reason, retry_after_s=_retry_after(response))
         return Misconfigured(reason)
 

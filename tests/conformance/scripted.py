@@ -23,12 +23,13 @@ class Answer:
     status: int = 200
     finish_reason: str = "stop"
     raw: bytes | None = None
+    media_type: str = "application/json"
     delay_s: float = 0.0
     headers: dict[str, str] = field(default_factory=dict)
 
     def response(self) -> Response:
         if self.raw is not None:
-            return Response(self.raw, self.status, self.headers, media_type="application/json")
+            return Response(self.raw, self.status, self.headers, media_type=self.media_type)
         message = {"role": "assistant", "content": self.text}
         body = {"choices": [{"index": 0, "message": message, "finish_reason": self.finish_reason}]}
         return JSONResponse(body, self.status, self.headers)

@@ -95,6 +95,7 @@ async def test_instructions_and_data_are_kept_apart() -> None:
         (Answer(raw=b"\xff\xfe"), "invalid_output"),
         (Answer("busy", status=429, headers={"Retry-After": "0"}), "unavailable"),
         (Answer("broken", status=503), "unavailable"),
+        (Answer(raw=b"no such path", status=404, media_type="text/plain"), "unavailable"),
         (Answer("broken", status=500, headers={"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}), "unavailable"),
         (Answer(REPLY, delay_s=0.6), "unavailable"),
     ],
