@@ -65,7 +65,7 @@ def problem(status: int, code: str, detail: str, found: list[dict[str, Any]] | N
 
 
 def of_error(error: errors.MnemorayError) -> Problem:
-    status = _STATUS.get(type(error), 500)
+    status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
     return problem(status, error.code, str(error))
 
 

@@ -15,7 +15,7 @@ from cluster.processes import free_port, session_of
 from configs.model_profile import Model, ModelProfile, load_profile
 from tests.llm.conftest import Engine, wait_until
 
-START_TIMEOUT_S = 180
+START_TIMEOUT_S = 280
 QUICK_S = 45  # what the ingress needs to start; it says 503 for as long as a model loads
 
 
